@@ -1,0 +1,228 @@
+"""The gradient engine: walks a graph backwards and asks the rules.
+
+Each value collects the gradients that arrive over its uses, one per edge; when its producer is
+reached all of them are there, and they are summed. Nodes that no gradient reaches are never
+visited, so an operator without a rule only matters when it stands between an x and a y.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError, LossError, NoGradientError
+from onnxtrain.gradients.rules import find_rule
+from onnxtrain.graph.bindings import opset_of
+from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.edit import blank_unused_outputs, is_used, unique_name, value_names
+from onnxtrain.graph.phase import Phase, mark
+from onnxtrain.types import FLOATS, op_name
+
+
+def can_carry_gradient(value: ir.Value | None) -> bool:
+    """Whether a value is a floating point tensor."""
+    return value is not None and value.dtype in FLOATS and not _is_sequence(value)
+
+
+def _is_sequence(value: ir.Value) -> bool:
+    return isinstance(value.type, (ir.SequenceType, ir.OptionalType))
+
+
+def depends_on(graph: ir.Graph, xs: Sequence[ir.Value]) -> set[ir.Value]:
+    """Values that can carry a gradient and are computed from some x, the xs included."""
+    reached = set(xs)
+    for node in graph:
+        if any(value in reached for value in node.inputs if value is not None):
+            reached |= {value for value in node.outputs if can_carry_gradient(value)}
+    return reached
+
+
+def seed_of(graph: ir.Graph, loss: ir.Value) -> ir.Value:
+    """The gradient of the loss with respect to itself: ones, in its own type and shape.
+
+    Raises:
+        LossError: if the loss is not a floating point scalar.
+    """
+    if not can_carry_gradient(loss):
+        raise LossError(f"loss '{loss.name}' is not a floating point tensor")
+    dims = [] if loss.shape is None else list(loss.shape)
+    if loss.shape is None or any(d != 1 for d in dims):
+        shown = "unknown" if loss.shape is None else [str(d) for d in dims]
+        raise LossError(
+            f"loss '{loss.name}' must be a scalar, its shape is {shown}\n"
+            "  reduce it with ReduceMean or ReduceSum without axes"
+        )
+    assert loss.dtype is not None
+    tensor = ir.tensor(np.ones([1] * len(dims), loss.dtype.numpy()))
+    name = unique_name(graph, f"{loss.name}_grad")
+    seed = ir.Value(name=name, type=loss.type, shape=loss.shape, const_value=tensor)
+    graph.register_initializer(seed)
+    return seed
+
+
+def backward(
+    graph: ir.Graph, xs: Sequence[ir.Value], seeds: Mapping[ir.Value, ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """Append the backward nodes to a graph.
+
+    Args:
+        graph: A graph with types and shapes; it is changed.
+        xs: Values whose gradients are wanted.
+        seeds: The gradient that comes in from outside, for each y.
+
+    Returns:
+        The gradient of every x, named ``<x>_grad``; one that no y depends on is left out.
+
+    Raises:
+        NoGradientError: naming every operator in the way that has no rule.
+    """
+    return _Backward(graph, xs, seeds).run()
+
+
+@dataclasses.dataclass
+class _Arrived:
+    """The gradients that arrived at a value so far, and their sum once it was taken."""
+
+    partial: list[ir.Value] = dataclasses.field(default_factory=list)
+    total: ir.Value | None = None
+
+
+class _Backward:
+    """The work of one call of ``backward``."""
+
+    def __init__(
+        self, graph: ir.Graph, xs: Sequence[ir.Value], seeds: Mapping[ir.Value, ir.Value]
+    ) -> None:
+        self.graph = graph
+        self.xs = list(dict.fromkeys(xs))
+        self.reached = depends_on(graph, self.xs)
+        self.arrived: dict[ir.Value, _Arrived] = {}
+        self.blocked: set[ir.Value] = set()
+        self.missing: dict[str, list[str]] = {}
+        self.taken = value_names(graph)
+        self.fixed = set(seeds.values())
+        self.own: set[ir.Node | None] = set()
+        self.constants = set(graph.initializers)
+        for y, seed in seeds.items():
+            self._arrive(y, seed)
+
+    def run(self) -> dict[ir.Value, ir.Value]:
+        for node in reversed(list(self.graph)):
+            self._visit(node)
+        if self.missing:
+            raise NoGradientError(self._explain())
+        grads = {x: self._named(x) for x in self.xs if x in self.arrived}
+        self._clean(set(grads.values()))
+        return grads
+
+    def _visit(self, node: ir.Node) -> None:
+        outputs = [v for v in node.outputs if v in self.arrived or v in self.blocked]
+        wanted = [v for v in node.inputs if v is not None and v in self.reached]
+        if not outputs or not wanted or not any(v in self.reached for v in outputs):
+            return
+        rule = find_rule(node.domain, node.op_type, opset_of(node, self.graph.opset_imports))
+        if rule is None:
+            self.missing.setdefault(op_name(node.domain, node.op_type), []).append(node.name or "")
+            self.blocked.update(wanted)
+            return
+        if any(v in self.blocked for v in outputs):
+            self.blocked.update(wanted)
+            return
+        op = Ops(self.graph, f"{node.name}_Grad/")
+        dys = [self._total(v) if v in self.arrived else None for v in node.outputs]
+        grads = rule.apply(op, node, dys)
+        self._append(op.nodes)
+        for value, grad in zip(node.inputs, grads, strict=False):
+            if grad is not None and value is not None and value in self.reached:
+                self._check(node, value, grad)
+                self._arrive(value, grad)
+
+    def _check(self, node: ir.Node, value: ir.Value, grad: ir.Value) -> None:
+        """A gradient has the type of what it is the gradient of; a wrong rule is caught here."""
+        if grad.dtype is not None and grad.dtype != value.dtype:
+            raise GraphError(
+                f"the gradient rule of {op_name(node.domain, node.op_type)} gave {grad.dtype} for "
+                f"'{value.name}' of {value.dtype} at node '{node.name}'"
+            )
+        if grad.shape is None or not grad.shape.is_static():
+            grad.shape = value.shape if value.shape is not None else grad.shape
+            grad.type = value.type
+
+    def _arrive(self, value: ir.Value, grad: ir.Value) -> None:
+        self.arrived.setdefault(value, _Arrived()).partial.append(grad)
+
+    def _append(self, nodes: Sequence[ir.Node]) -> None:
+        for node in nodes:
+            mark(node, Phase.BACKWARD)
+            self.graph.append(node)
+        self.own.update(nodes)
+
+    def _total(self, value: ir.Value) -> ir.Value:
+        """The whole gradient of a value: what arrived, summed."""
+        arrived = self.arrived[value]
+        if arrived.total is None:
+            if len(arrived.partial) == 1:
+                arrived.total = arrived.partial[0]
+                self._rename(arrived.total, f"{value.name}_grad")
+            else:
+                arrived.total = self._sum(value, arrived.partial)
+        return arrived.total
+
+    def _sum(self, value: ir.Value, partial: Sequence[ir.Value]) -> ir.Value:
+        for count, grad in enumerate(partial):
+            self._rename(grad, f"{value.name}_grad_{count}")
+        op = Ops(self.graph, "")
+        total: ir.Value = op.Sum(*partial, _name=f"AccumulateGrad_{value.name}_grad")
+        total.type, total.shape = value.type, value.shape
+        self._append(op.nodes)
+        self._rename(total, f"{value.name}_grad")
+        return total
+
+    def _rename(self, grad: ir.Value, name: str) -> None:
+        """Name a gradient after its tensor, unless it is the gradient of another one already."""
+        if grad in self.fixed or grad.is_initializer() or grad.producer() not in self.own:
+            return
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        self.fixed.add(grad)
+        grad.name = name
+
+    def _named(self, x: ir.Value) -> ir.Value:
+        """The gradient of an x under the name ``<x>_grad``."""
+        total = self._total(x)
+        if total.name == f"{x.name}_grad":
+            return total
+        op = Ops(self.graph, f"{x.name}_Grad/")
+        copied: ir.Value = op.Identity(total)
+        copied.type, copied.shape = x.type, x.shape
+        self._append(op.nodes)
+        self._rename(copied, f"{x.name}_grad")
+        return copied
+
+    def _clean(self, keep: set[ir.Value]) -> None:
+        """Remove backward nodes and constants that no wanted gradient needs."""
+        for node in reversed(list(self.graph)):
+            if node not in self.own:
+                continue
+            if any(is_used(v) or v in keep for v in node.outputs):
+                blank_unused_outputs(node, keep)
+            else:
+                self.graph.remove(node, safe=True)
+        for name in set(self.graph.initializers) - self.constants:
+            if not is_used(self.graph.initializers[name]):
+                del self.graph.initializers[name]
+
+    def _explain(self) -> str:
+        lines = ["no gradient rule for " + ", ".join(sorted(self.missing))]
+        for name, nodes in sorted(self.missing.items()):
+            lines.append(f"  {name}: node {', '.join(map(repr, nodes[:4]))}")
+        first = sorted(self.missing)[0].split("::")[-1]
+        lines.append(
+            f"  write a rule with @gradient('{first}'), declare no_gradient('{first}'), "
+            "or freeze the parameters behind it"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""Ops: emit typed nodes by calling operators as methods.
+
+``op.Mul(a, b)`` makes a Mul node, infers its output's type and shape, and returns the output.
+Operators of another domain take ``_domain=``; several outputs are asked for with ``_outputs=``.
+Helpers in lower case hide the differences between opsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxtrain.graph.infer import infer_node
+from onnxtrain.types import MS, DataType
+
+Emit = Callable[..., Any]
+
+
+class Ops:
+    """Emits nodes into a list, and constants into a graph.
+
+    Args:
+        graph: Where constants are registered; its opset imports decide which form is emitted.
+        prefix: What names of nodes and values begin with.
+    """
+
+    def __init__(self, graph: ir.Graph, prefix: str) -> None:
+        self.graph = graph
+        self.prefix = prefix
+        self.nodes: list[ir.Node] = []
+        self._count = 0
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators that the graph is written in."""
+        imports = self.graph.opset_imports
+        return imports.get("", imports.get("ai.onnx", 1))
+
+    def __getattr__(self, op_type: str) -> Emit:
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+
+        def emit(*inputs: ir.Value | None, **options: Any) -> Any:
+            return self.emit(op_type, inputs, **options)
+
+        return emit
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        *,
+        _domain: str = "",
+        _outputs: int = 1,
+        _name: str | None = None,
+        **attributes: Any,
+    ) -> Any:
+        """Make a node; gives its output, or a tuple if several were asked for."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        name = _name or f"{self.prefix}{op_type}_{self._count}"
+        self._count += 1
+        given = {key: value for key, value in attributes.items() if value is not None}
+        node = ir.node(
+            op_type,
+            list(inputs),
+            given,
+            domain=_domain,
+            num_outputs=_outputs,
+            name=name,
+        )
+        for index, value in enumerate(node.outputs):
+            value.name = f"{name}_out" if _outputs == 1 else f"{name}_out{index}"
+        if _domain and _domain not in self.graph.opset_imports:
+            self.graph.opset_imports[_domain] = 1
+        infer_node(node, self.graph.opset_imports)
+        self.nodes.append(node)
+        return node.outputs[0] if _outputs == 1 else tuple(node.outputs)
+
+    def const(self, array: npt.ArrayLike, dtype: DataType | None = None) -> ir.Value:
+        """A constant; equal small constants are shared."""
+        data = np.asarray(array, dtype=None if dtype is None else dtype.numpy())
+        tensor = ir.tensor(data)
+        shape = "x".join(map(str, data.shape))
+        text = "_".join(map(str, data.ravel().tolist())) if data.size <= 8 else f"n{self._count}"
+        name = f"Constant_{tensor.dtype.name}_{shape or 'scalar'}_{text}"
+        if data.size > 8:
+            name = f"{self.prefix}{name}"
+            self._count += 1
+        if name in self.graph.initializers:
+            return self.graph.initializers[name]
+        value = ir.Value(
+            name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+        )
+        self.graph.register_initializer(value)
+        return value
+
+    def ints(self, values: Sequence[int]) -> ir.Value:
+        """A constant int64 vector."""
+        return self.const(np.asarray(list(values), dtype=np.int64))
+
+    def scalar(self, value: float, like: ir.Value) -> ir.Value:
+        """A constant of rank 0 in the element type of another value."""
+        assert like.dtype is not None, f"the type of '{like.name}' is not known"
+        return self.const(np.asarray(value), like.dtype)
+
+    def reduce_sum(
+        self, x: ir.Value, axes: Sequence[int] | ir.Value | None, keepdims: bool
+    ) -> ir.Value:
+        """Sum over axes (None: all of them; a vector of none: nothing)."""
+        keep = int(keepdims)
+        if isinstance(axes, ir.Value):
+            if self.opset >= 13:
+                return self.ReduceSum(x, axes, keepdims=keep, noop_with_empty_axes=1)
+            return self.ReduceSumTraining(
+                x, axes, keepdims=keep, noop_with_empty_axes=1, _domain=MS
+            )
+        if axes is None:
+            return self.ReduceSum(x, keepdims=keep)
+        if not axes:
+            return x
+        if self.opset >= 13:
+            return self.ReduceSum(x, self.ints(axes), keepdims=keep)
+        return self.ReduceSum(x, axes=list(axes), keepdims=keep)
+
+    def unsqueeze(self, x: ir.Value, axes: Sequence[int] | ir.Value) -> ir.Value:
+        """Insert dimensions of size 1."""
+        return self._axes_op("Unsqueeze", x, axes)
+
+    def squeeze(self, x: ir.Value, axes: Sequence[int] | ir.Value) -> ir.Value:
+        """Remove dimensions of size 1."""
+        return self._axes_op("Squeeze", x, axes)
+
+    def _axes_op(self, op_type: str, x: ir.Value, axes: Sequence[int] | ir.Value) -> ir.Value:
+        if isinstance(axes, ir.Value):
+            return self.emit(op_type, (x, axes))
+        if self.opset >= 13:
+            return self.emit(op_type, (x, self.ints(axes)))
+        return self.emit(op_type, (x,), axes=list(axes))
+
+    def shape(self, x: ir.Value) -> ir.Value:
+        """The shape of a value: a constant if it is known, else a Shape node."""
+        if x.shape is not None and x.shape.is_static():
+            return self.ints([int(d) for d in x.shape])
+        return self.Shape(x)
+
+    def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """The value in the shape of another; at most one symbolic dimension stays a literal -1."""
+        if like.shape is None:
+            return self.Reshape(x, self.Shape(like))
+        dims = [d if isinstance(d, int) else -1 for d in like.shape]
+        if dims.count(-1) > 1 or (0 in dims):
+            return self.Reshape(x, self.Shape(like))
+        return self.Reshape(x, self.ints(dims))
+
+    def unbroadcast(self, grad: ir.Value, to: ir.Value) -> ir.Value:
+        """Sum a gradient back to the shape of the operand that was broadcast."""
+        axes = _reduced_axes(grad.shape, to.shape)
+        if axes is None:
+            return self._unbroadcast_at_run_time(grad, to)
+        if not axes:
+            return grad
+        assert grad.shape is not None and to.shape is not None
+        lead = len(grad.shape) - len(to.shape)
+        if axes == list(range(lead)):
+            return self.reduce_sum(grad, axes, keepdims=False)
+        summed = self.reduce_sum(grad, axes, keepdims=True)
+        return self.squeeze(summed, list(range(lead))) if lead else summed
+
+    def _unbroadcast_at_run_time(self, grad: ir.Value, to: ir.Value) -> ir.Value:
+        target = self.Shape(to)
+        axes, _ = self.BroadcastGradientArgs(target, self.Shape(grad), _domain=MS, _outputs=2)
+        result: ir.Value = self.Reshape(self.reduce_sum(grad, axes, keepdims=True), target)
+        result.shape = to.shape
+        return result
+
+
+def _reduced_axes(grad: ir.Shape | None, to: ir.Shape | None) -> list[int] | None:
+    """Axes of a gradient to sum over, or None if only a run can tell."""
+    if grad is None or to is None or len(grad) < len(to):
+        return None
+    lead = len(grad) - len(to)
+    axes = list(range(lead))
+    for index, want in enumerate(to):
+        have = grad[lead + index]
+        if have == 1 or (isinstance(want, int) and want != 1):
+            continue
+        if want == 1:
+            axes.append(lead + index)
+        elif isinstance(have, int) or have.value is None or have != want:
+            return None
+    return axes

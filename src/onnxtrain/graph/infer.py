@@ -1,0 +1,121 @@
+"""Types and shapes of every value, through ONNX's inference with our operators registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError
+from onnxtrain.graph import schemas
+
+SMALL = 1024
+"""Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
+
+
+def infer(model: ir.Model) -> ir.Model:
+    """Write types and shapes into the values of a model, in place.
+
+    Raises:
+        GraphError: if the model contradicts its operators' schemas.
+    """
+    schemas.ensure_registered()
+    with _large_initializers_as_inputs(model.graph):
+        proto = ir.to_proto(model)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        raise GraphError(f"types or shapes of the model do not fit: {error}") from error
+    result = ir.serde.deserialize_model(inferred)
+    for graph, typed in zip(model.graphs(), result.graphs(), strict=True):
+        _merge(graph, typed)
+    return model
+
+
+@contextmanager
+def _large_initializers_as_inputs(graph: ir.Graph) -> Iterator[None]:
+    """Leave big constants out of the copy that inference works on; their type is enough."""
+    order = dict(graph.initializers)
+    moved = [
+        value
+        for value in order.values()
+        if value.const_value is not None
+        and value.const_value.nbytes > SMALL
+        and not value.is_graph_input()
+    ]
+    for value in moved:
+        if value.type is None:
+            value.type = ir.TensorType(value.const_value.dtype)  # type: ignore[union-attr]
+        if value.shape is None:
+            value.shape = value.const_value.shape  # type: ignore[union-attr]
+        del graph.initializers[value.name]  # type: ignore[arg-type]
+        graph.inputs.append(value)
+    try:
+        yield
+    finally:
+        for _ in moved:
+            graph.inputs.pop()
+        graph.initializers.clear()
+        graph.initializers.update(order)
+
+
+def _merge(graph: ir.Graph, typed: ir.Graph) -> None:
+    """Copy what inference found onto the values of the same name."""
+    known: dict[str, ir.Value] = {}
+    for node in typed:
+        known.update((v.name, v) for v in node.outputs if v.name)
+    for value in [*graph.outputs, *(v for node in graph for v in node.outputs)]:
+        found = known.get(value.name or "")
+        if found is None:
+            continue
+        if found.type is not None:
+            value.type = found.type
+        if found.shape is not None and (value.shape is None or not _finer(value.shape, found)):
+            value.shape = found.shape.copy()
+
+
+def _finer(shape: ir.Shape, found: ir.Value) -> bool:
+    """Whether the shape already known says more than the inferred one."""
+    assert found.shape is not None
+    if len(shape) != len(found.shape):
+        return False
+    return any(
+        isinstance(new, ir.SymbolicDim) and new.value is None and isinstance(old, int)
+        for old, new in zip(shape, found.shape, strict=True)
+    )
+
+
+def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
+    """Write types and shapes into the outputs of one node, as far as its inputs tell."""
+    version = imports.get(node.domain, imports.get("ai.onnx", 1) if node.domain == "" else 1)
+    schema = schemas.get(node.domain, node.op_type, version)
+    if schema is None:
+        return
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.type is None or value.name is None:
+            continue
+        types[value.name] = ir.serde.serialize_value(value).type
+        constant = value.const_value
+        if constant is not None and constant.nbytes <= SMALL:
+            data[value.name] = ir.serde.serialize_tensor(constant)
+    try:
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            ir.serde.serialize_node(node),
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in imports.items()],
+        )
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError) as error:
+        raise GraphError(f"types or shapes of node '{node.name}' do not fit: {error}") from error
+    for value in node.outputs:
+        proto = found.get(value.name or "")
+        if proto is not None:
+            typed = ir.serde.deserialize_value_info_proto(
+                onnx.ValueInfoProto(name=value.name, type=proto), None
+            )
+            value.type, value.shape = typed.type, typed.shape

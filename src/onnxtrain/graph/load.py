@@ -1,0 +1,111 @@
+"""From whatever a user has (path, bytes, proto, onnx-ir model) to an onnx-ir model, or an error."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from onnxtrain.errors import ModelError
+
+ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+def load_model(source: ModelLike) -> ir.Model:
+    """Load a model; external data stays on disk until it is read.
+
+    Raises:
+        ModelError: if it is not a usable ONNX model.
+    """
+    if isinstance(source, ir.Model):
+        return source
+    if isinstance(source, onnx.ModelProto):
+        return _from_proto(source, "the given ModelProto", folder=None)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _from_proto(_parse(bytes(source), "the given bytes"), "the given bytes", folder=None)
+    if isinstance(source, (str, os.PathLike)):
+        path = pathlib.Path(source)
+        return _from_proto(_parse(_read(path), f"'{path}'"), f"'{path}'", folder=path.parent)
+    raise ModelError(
+        f"cannot take a {type(source).__name__} for a model\n"
+        "  give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
+    )
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"there is no file '{path}'") from None
+    except OSError as error:
+        raise ModelError(f"cannot read '{path}': {error.strerror or error}") from error
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        raise ModelError(f"{what} is not an ONNX model, or it is truncated") from None
+    return proto
+
+
+def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) -> ir.Model:
+    if not proto.ir_version or not proto.HasField("graph") or not proto.opset_import:
+        raise ModelError(
+            f"{what} is not an ONNX model: it has no "
+            + ("IR version" if not proto.ir_version else "graph or no opset import")
+        )
+    try:
+        model = ir.serde.deserialize_model(proto)
+    except Exception as error:
+        raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
+    for tensor in _external_tensors(model):
+        _place_external(tensor, what, folder)
+    return model
+
+
+def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
+    found = []
+    for graph in model.graphs():
+        found += [
+            v.const_value
+            for v in graph.initializers.values()
+            if isinstance(v.const_value, ir.ExternalTensor)
+        ]
+        for node in graph:
+            found += [
+                a.value
+                for a in node.attributes.values()
+                if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor)
+            ]
+    return found
+
+
+def _place_external(tensor: ir.ExternalTensor, what: str, folder: pathlib.Path | None) -> None:
+    """Tie external data to the model's folder, and refuse what lies outside of it."""
+    location = os.fspath(tensor.location)
+    if folder is None:
+        raise ModelError(
+            f"{what} keeps tensor '{tensor.name}' in the file '{location}', "
+            "but without a path there is no folder to look in\n  load the model from its path"
+        )
+    root = folder.resolve()
+    target = (root / location).resolve()
+    if pathlib.PurePath(location).is_absolute() or not target.is_relative_to(root):
+        raise ModelError(
+            f"{what}: external data of tensor '{tensor.name}' is outside the model's folder: "
+            f"'{location}'\n  move the data file beside the model and load it again"
+        )
+    if not target.is_file():
+        raise ModelError(f"{what}: external data file '{location}' is missing from '{folder}'")
+    end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+    if target.stat().st_size < end:
+        raise ModelError(
+            f"{what}: external data file '{location}' is truncated: tensor '{tensor.name}' "
+            f"ends at byte {end}, the file at {target.stat().st_size}"
+        )
+    tensor.base_dir = os.fspath(root)

@@ -1,0 +1,78 @@
+"""Schemas of the training operators, so that ONNX's own checker and shape inference know them.
+
+Importing this package registers nothing; ``ensure_registered`` does.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import onnx
+from onnx.defs import OpSchema
+
+from onnxtrain.graph.schemas import (
+    activation,
+    collective,
+    control,
+    forward,
+    gist,
+    interop,
+    loss,
+    math,
+    nn,
+    optimizer,
+    rnn,
+    summary,
+    tensor,
+)
+from onnxtrain.graph.schemas.declare import Operator, register_all
+from onnxtrain.types import ONNX
+
+__all__ = ["ensure_registered", "forward_ops", "get", "training_ops"]
+
+_TRAINING: tuple[Operator, ...] = (
+    *tensor.OPS,
+    *math.OPS,
+    *activation.OPS,
+    *nn.OPS,
+    *rnn.OPS,
+    *loss.OPS,
+    *optimizer.OPS,
+    *control.OPS,
+    *collective.OPS,
+    *gist.OPS,
+    *interop.OPS,
+    *summary.OPS,
+)
+_lock = threading.Lock()
+_done = False
+
+
+def ensure_registered() -> None:
+    """Registers every operator with ``onnx.defs``, once a process."""
+    global _done
+    with _lock:
+        if not _done:
+            register_all(_TRAINING)
+            register_all(forward.OPS)
+            _done = True
+
+
+def get(domain: str, op_type: str, version: int) -> OpSchema | None:
+    """Schema of an operator as of a version of its domain's opset, or None if there is none."""
+    ensure_registered()
+    domain = ONNX if domain == "ai.onnx" else domain
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def training_ops() -> list[tuple[str, str]]:
+    """Domain and name of each operator that exists only for training."""
+    return [(operator.domain, operator.name) for operator in _TRAINING]
+
+
+def forward_ops() -> list[tuple[str, str]]:
+    """Domain and name of each forward operator registered beside them."""
+    return [(operator.domain, operator.name) for operator in forward.OPS]

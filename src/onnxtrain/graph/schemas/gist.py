@@ -1,0 +1,55 @@
+"""Codecs that keep activations small between the forward and the backward pass."""
+
+from __future__ import annotations
+
+from onnxtrain.graph.schemas.declare import UINT8, WIDE, op, required
+from onnxtrain.graph.schemas.infer import (
+    any_shape,
+    fixed,
+    flag,
+    from_attribute,
+    packed,
+    shape_of,
+    typed,
+)
+from onnxtrain.types import BOOL, FLOATS, DataType
+
+FLOAT16 = frozenset({DataType.FLOAT16})
+ENCODE = "X: T -> Y: T1"
+DECODE = "X: T1 -> Y: T"
+
+BYTES = typed(fixed(DataType.UINT8), shape_of(0))
+RESTORED = typed(from_attribute("to"), shape_of(0))
+
+OPS = (
+    op("GistBinarizeEncoder", ENCODE, T=FLOATS, T1=BOOL, infer=flag(shape_of(0))),
+    op("GistBinarizeDecoder", DECODE, T=FLOATS, T1=BOOL, to=required("int"), infer=RESTORED),
+    op(
+        "GistPack1Encoder",
+        ENCODE,
+        T=FLOATS | BOOL,
+        T1=UINT8,
+        infer=typed(fixed(DataType.UINT8), packed(0, per_word=8)),
+    ),
+    op(
+        "GistPack1Decoder",
+        DECODE,
+        T=FLOATS | BOOL,
+        T1=UINT8,
+        to=required("int"),
+        # the bits do not say which shape they had: the graph declares it
+        infer=typed(from_attribute("to"), any_shape),
+    ),
+    op("GistPack8Encoder", ENCODE, T=FLOATS, T1=UINT8, infer=BYTES),
+    op("GistPack8Decoder", DECODE, T=FLOATS, T1=UINT8, to=required("int"), infer=RESTORED),
+    op(
+        "GistPack16Encoder",
+        ENCODE,
+        T=WIDE,
+        T1=FLOAT16,
+        infer=typed(fixed(DataType.FLOAT16), shape_of(0)),
+    ),
+    op("GistPack16Decoder", DECODE, T=WIDE, T1=FLOAT16, to=required("int"), infer=RESTORED),
+    op("GistPackMsfp15Encoder", ENCODE, T=FLOATS, T1=UINT8, infer=BYTES),
+    op("GistPackMsfp15Decoder", DECODE, T=FLOATS, T1=UINT8, to=required("int"), infer=RESTORED),
+)

@@ -1,0 +1,1 @@
+"""Kernels: plain functions over torch tensors, one family a module or package."""

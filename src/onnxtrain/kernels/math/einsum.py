@@ -1,0 +1,71 @@
+"""Einsum: sums of products over named axes."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, INTEGERS
+
+
+@kernel("Einsum", since=12, T=FLOATS)
+def einsum(*xs: Tensor, equation: str) -> Tensor:
+    """Products of the inputs, summed over the axes that the right side of the equation leaves out.
+
+    One or two inputs are multiplied in their own type, for speed; a longer chain of products in 16
+    bits would round in between, so it is computed in float32.
+    """
+    if len(xs) <= 2:
+        result = torch.einsum(equation, *xs)
+        # A pure rearrangement of axes comes back as a view of its input.
+        return result.clone() if len(xs) == 1 else result
+    return store(torch.einsum(equation, *map(widen, xs)), xs[0])
+
+
+@kernel("Einsum", since=12, T=INTEGERS)
+def einsum_integers(*xs: Tensor, equation: str) -> Tensor:
+    """The same for whole numbers, modulo 2^n, as one broadcast product and one sum."""
+    terms, result = _parse(equation)
+    if len(terms) != len(xs):
+        raise ValueError(f"equation {equation!r} has {len(terms)} terms for {len(xs)} inputs")
+    hidden = max(x.ndim - len(term.replace("...", "")) for x, term in zip(xs, terms, strict=True))
+    dots = [f".{i}" for i in range(hidden)]
+    named = [_labels(term, dots) for term in terms]
+    kept = _labels(result, dots)
+    summed = sorted({name for labels in named for name in labels} - set(kept))
+    order = [*kept, *summed]
+    factors = [_spread(as_int64(x), names, order) for x, names in zip(xs, named, strict=True)]
+    product = functools.reduce(torch.mul, factors)
+    total = product.sum(tuple(range(len(kept), len(order)))) if summed else product.clone()
+    return from_int64(total, xs[0].dtype)
+
+
+def _parse(equation: str) -> tuple[list[str], str]:
+    """Terms of the inputs and of the output; without an arrow, of the names that occur once."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    if not arrow:
+        names = left.replace(",", "").replace("...", "")
+        right = "..." * ("..." in left) + "".join(sorted(c for c in names if names.count(c) == 1))
+    return left.split(","), right
+
+
+def _labels(term: str, dots: list[str]) -> list[str]:
+    """Names of the axes of a term, with its ellipsis written out."""
+    before, ellipsis, after = term.partition("...")
+    return [*before, *(dots if ellipsis else []), *after]
+
+
+def _spread(x: Tensor, labels: list[str], order: list[str]) -> Tensor:
+    """The tensor with one axis for each name in order, and diagonals for repeated names."""
+    for name in order:
+        while labels.count(name) > 1:
+            first = labels.index(name)
+            second = labels.index(name, first + 1)
+            x = x.diagonal(dim1=first, dim2=second)
+            labels = [c for i, c in enumerate(labels) if i not in (first, second)] + [name]
+    x = x.permute([labels.index(name) for name in order if name in labels])
+    return x[tuple(slice(None) if name in labels else None for name in order)]

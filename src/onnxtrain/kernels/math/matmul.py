@@ -1,0 +1,158 @@
+"""Products of matrices: MatMul, Gemm, FusedMatMul, MatMulInteger, and the determinant."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, INTEGERS, MS, DataType
+
+_GEMM_INTEGERS = INTEGERS - {DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16}
+_BYTES = frozenset({DataType.INT8, DataType.UINT8})
+
+
+@kernel("MatMul", T=FLOATS)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Y = a·b over the last two axes, with numpy's rules for vectors and batches."""
+    return torch.matmul(a, b)
+
+
+@kernel("MatMul", since=9, T=_GEMM_INTEGERS)
+def matmul_integers(a: Tensor, b: Tensor) -> Tensor:
+    """Y = a·b, modulo 2^n."""
+    digits = a.dtype.itemsize // 2
+    return from_int64(_integer_product(as_int64(a), as_int64(b), digits), a.dtype)
+
+
+def _integer_product(a: Tensor, b: Tensor, digits: int) -> Tensor:
+    """a·b of int64 modulo 2^(16·digits), from products of 16-bit digits.
+
+    Each is exact in float64 (for inner sizes up to 2^21), which torch multiplies on every device.
+    """
+    left, right = ([_digit(x, i) for i in range(digits)] for x in (a, b))
+    terms = [
+        torch.matmul(left[i], right[j]).to(torch.int64) << (16 * (i + j))
+        for i in range(digits)
+        for j in range(digits - i)
+    ]
+    return torch.stack(terms).sum(0)
+
+
+def _digit(x: Tensor, index: int) -> Tensor:
+    return ((x >> (16 * index)) & 0xFFFF).to(torch.float64)
+
+
+@kernel("FusedMatMul", domain=MS, T=FLOATS)
+def fused_matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Tensor:
+    """Y = α·a'·b', where a' and b' may have their first axis moved inwards and be transposed."""
+    return _scaled_product(
+        _transposed(a, bool(transA), bool(transBatchA)),
+        _transposed(b, bool(transB), bool(transBatchB)),
+        alpha,
+    )
+
+
+@kernel("TransposeMatMul", domain=MS, T=FLOATS)
+def transpose_matmul(
+    a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+) -> Tensor:
+    """Y = α·a'·b', the older name of FusedMatMul."""
+    return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
+
+
+def _transposed(x: Tensor, matrix: bool, batch: bool) -> Tensor:
+    if batch:
+        x = x.movedim(0, -2)
+    return x.mT if matrix and x.ndim > 1 else x
+
+
+def _scaled_product(a: Tensor, b: Tensor, alpha: float) -> Tensor:
+    """α·a·b with α applied before the product is rounded (a 16-bit product may overflow)."""
+    if alpha == 1:
+        return torch.matmul(a, b)
+    left = a.unsqueeze(0) if a.ndim == 1 else a
+    right = b.unsqueeze(1) if b.ndim == 1 else b
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    rows, columns = left.shape[-2], right.shape[-1]
+    result = torch.baddbmm(
+        a.new_zeros(()),
+        left.expand(*batch, rows, left.shape[-1]).reshape(-1, rows, left.shape[-1]),
+        right.expand(*batch, right.shape[-2], columns).reshape(-1, right.shape[-2], columns),
+        beta=0,
+        alpha=alpha,
+    ).reshape(*batch, rows, columns)
+    if b.ndim == 1:
+        result = result.squeeze(-1)
+    return result.squeeze(-2 if b.ndim > 1 else -1) if a.ndim == 1 else result
+
+
+@kernel("Gemm", since=7, T=FLOATS)
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """Y = α·a'·b' + β·c, with c broadcast."""
+    left, right = a.t() if transA else a, b.t() if transB else b
+    if c is None:
+        return _scaled_product(left, right, alpha)
+    return torch.addmm(c, left, right, beta=beta, alpha=alpha)
+
+
+@kernel("Gemm", since=9, T=_GEMM_INTEGERS)
+def gemm_integers(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """Y = α·a'·b' + β·c, cut off to whole numbers if α or β is not one."""
+    left, right = (as_int64(a.t() if transA else a), as_int64(b.t() if transB else b))
+    product = _integer_product(left, right, 4)
+    addend = None if c is None else as_int64(c)
+    if alpha == int(alpha) and beta == int(beta):
+        total = product * int(alpha) + (0 if addend is None else addend * int(beta))
+    else:
+        total = product.to(torch.float64) * alpha + (0 if addend is None else addend * beta)
+    return from_int64(total.to(torch.int64), a.dtype)
+
+
+@kernel("MatMulInteger", since=10, T1=_BYTES, T2=_BYTES)
+def matmul_integer(
+    a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+) -> Tensor:
+    """Y = (a - a₀)·(b - b₀) in int32; the zero points are single, per row of a, per column of b."""
+    left = a.to(torch.float64)
+    right = b.to(torch.float64)
+    if a_zero_point is not None:
+        rows = a_zero_point.to(torch.float64)
+        left = left - (rows.unsqueeze(-1) if rows.ndim == 1 and rows.numel() > 1 else rows)
+    if b_zero_point is not None:
+        right = right - b_zero_point.to(torch.float64)
+    return torch.matmul(left, right).to(torch.int64).to(torch.int32)
+
+
+@kernel("Det", since=11, T=FLOATS)
+def det(x: Tensor) -> Tensor:
+    """Y = det(x) over the last two axes."""
+    return store(torch.linalg.det(widen(x)), x)

@@ -1,0 +1,25 @@
+"""Convolutions, pools, normalizations and recurrent layers, each with its gradient."""
+
+from onnxtrain.kernels.nn import (
+    batch_norm,
+    conv,
+    conv_transpose,
+    layer_norm,
+    norm,
+    pool,
+    pool_lp,
+    rms_norm,
+    rnn,
+)
+
+__all__ = [
+    "batch_norm",
+    "conv",
+    "conv_transpose",
+    "layer_norm",
+    "norm",
+    "pool",
+    "pool_lp",
+    "rms_norm",
+    "rnn",
+]

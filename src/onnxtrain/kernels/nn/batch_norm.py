@@ -1,0 +1,177 @@
+"""Batch normalization: inference, training with running statistics, and its gradient.
+
+The statistics of a channel are taken over the batch and all spatial axes. ``momentum`` weighs the
+old running value. 16-bit data is normalized with float32 parameters and statistics.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+Five = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+@kernel("BatchNormalization", since=7, until=13, outputs=5, needs=["wanted"], T=FLOATS)
+def batch_normalization_7(
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    wanted: tuple[bool, ...],
+) -> Five:
+    """Training if the node has more outputs than Y; without ``spatial``, every place is a channel."""
+    data = x if spatial else x.reshape(x.shape[0], -1)
+    parameters = [p.reshape(-1) for p in (scale, b, mean, var)]
+    if len(wanted) == 1:
+        return infer(data, *parameters, epsilon).reshape(x.shape), None, None, None, None
+    y, batch_mean, batch_var, _ = train(data, *parameters[:2], epsilon)
+    results = [
+        blend(mean, batch_mean.reshape(mean.shape), momentum),
+        blend(var, batch_var.reshape(var.shape), momentum),
+        batch_mean.reshape(mean.shape).to(mean.dtype),
+        batch_var.reshape(var.shape).to(var.dtype),
+    ]
+    return y.reshape(x.shape), results[0], results[1], results[2], results[3]
+
+
+@kernel("BatchNormalization", since=14, outputs=3, T=FLOATS)
+def batch_normalization(
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    input_mean: Tensor,
+    input_var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """y = (x - mean) / sqrt(var + epsilon) * scale + b, with running or with batch statistics."""
+    if not training_mode:
+        return infer(x, scale, b, input_mean, input_var, epsilon), None, None
+    y, mean, var, _ = train(x, scale, b, epsilon)
+    return y, blend(input_mean, mean, momentum), blend(input_var, var, momentum)
+
+
+@kernel(
+    "BatchNormInternal",
+    domain=MS,
+    outputs=5,
+    updates=["input_mean", "input_var"],
+    view={"input_mean": 1, "input_var": 2},
+    T=FLOATS,
+)
+def batch_norm_internal(
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    input_mean: Tensor,
+    input_var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 1,
+    update: bool = False,
+) -> Five:
+    """BatchNormalization that also returns the batch's mean and 1 / sqrt(var + epsilon).
+
+    The running variance takes the biased variance on a CPU and the unbiased one on CUDA.
+    """
+    if not training_mode:
+        return infer(x, scale, b, input_mean, input_var, epsilon), None, None, None, None
+    y, mean, var, inverse = train(x, scale, b, epsilon)
+    count = math.prod(x.shape) // channels(x)
+    sample_var = var * (count / max(count - 1, 1)) if x.is_cuda else var
+    running = blend(input_mean, mean, momentum), blend(input_var, sample_var, momentum)
+    if update:
+        running = input_mean.copy_(running[0]), input_var.copy_(running[1])
+    return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+
+
+@kernel("BatchNormalizationGrad", domain=MS, outputs=3, T=FLOATS)
+def batch_normalization_grad(
+    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx = scale * r / n * (n * dy - sum(dy) - xhat * sum(dy * xhat)), with r = ``variance``.
+
+    The input called variance holds the inverse standard deviation, so epsilon is not needed.
+    """
+    check(x, scale, scale, mean, variance)
+    work = acc(x.dtype)
+    dx, dscale, dbias = torch.ops.aten.native_batch_norm_backward(
+        as_batch(dy),
+        as_batch(x),
+        scale.to(work),
+        None,
+        None,
+        mean.to(work),
+        variance.to(work),
+        True,
+        epsilon,
+        [True, True, True],
+    )
+    return dx.reshape(x.shape), dscale.to(scale.dtype), dbias.to(scale.dtype)
+
+
+def infer(
+    x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float
+) -> Tensor:
+    """Normalize with given statistics."""
+    check(x, scale, b, mean, var)
+    parameters = [p.to(acc(x.dtype)) for p in (scale, b, mean, var)]
+    y, _, _ = torch.native_batch_norm(as_batch(x), *parameters, False, 0.0, epsilon)
+    return y.reshape(x.shape)
+
+
+def train(
+    x: Tensor, scale: Tensor, b: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Normalize with the batch's own statistics; returns y, mean, biased variance, 1 / deviation."""
+    check(x, scale, b)
+    work = acc(x.dtype)
+    mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
+    y, _, inverse = torch.native_batch_norm(
+        as_batch(x), scale.to(work), b.to(work), mean, var, True, 1.0, epsilon
+    )
+    # momentum 1 makes torch leave mean and unbiased variance (0 / 0 for one element) in the buffers
+    count = math.prod(x.shape) // channels(x)
+    biased = var * ((count - 1) / count) if count > 1 else torch.zeros_like(var)
+    return y.reshape(x.shape), mean, biased, inverse
+
+
+def blend(old: Tensor, new: Tensor, momentum: float) -> Tensor:
+    """old * momentum + new * (1 - momentum), rounded once to the old value's type."""
+    return (old.to(new.dtype) * momentum + new * (1 - momentum)).to(old.dtype)
+
+
+def as_batch(x: Tensor) -> Tensor:
+    """[N, C, ...]; a vector is a batch of one channel."""
+    return x.reshape(-1, 1) if x.ndim == 1 else x
+
+
+def channels(x: Tensor) -> int:
+    """C; 1 for a vector."""
+    return 1 if x.ndim == 1 else x.shape[1]
+
+
+def check(x: Tensor, *parameters: Tensor) -> None:
+    """Refuse parameters that do not have one value for each channel."""
+    names = ("scale", "B", "mean", "var")
+    for name, parameter in zip(names, parameters, strict=False):
+        if parameter.shape != (channels(x),):
+            raise ValueError(
+                f"invalid input {name}: its shape is {tuple(parameter.shape)}, "
+                f"X has {channels(x)} channels"
+            )

@@ -1,0 +1,143 @@
+"""Convolution, its gradient, and convolution of 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.nn.window import Ints, Window, pad, resolve
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS, DataType
+
+BYTES = frozenset({DataType.INT8, DataType.UINT8})
+
+
+@kernel("Conv", T=FLOATS)
+def conv(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """y[n, m, o] = sum over c, k of x[n, c, o * stride + k * dilation - begin] * w[m, c, k] + b[m]."""
+    check_filter(x, w, group, kernel_shape)
+    window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    return convolve(x, w, b, window, group)
+
+
+@kernel("ConvGrad", domain=MS, outputs=3, needs=["wanted"], T=FLOATS)
+def conv_grad(
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of Conv in x, w and b; those that nobody reads are not computed."""
+    check_filter(x, w, group, kernel_shape)
+    window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    padded, padding = outer_padding(x, window)
+    dx, dw, db = torch.ops.aten.convolution_backward(
+        dy,
+        padded,
+        w,
+        [w.shape[0]],
+        window.strides,
+        padding,
+        window.dilations,
+        False,
+        [0] * len(padding),
+        group,
+        mask(wanted),
+    )
+    if dx is not None and not window.symmetric:
+        dx = pad(dx, *(tuple(p - n for n, p in zip(side, padding, strict=True)) for side in sides(window)))
+    return dx, dw, db
+
+
+@kernel("ConvInteger", since=10, T1=BYTES, T2=BYTES)
+def conv_integer(
+    x: Tensor,
+    w: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Conv of (x - x_zero_point) and (w - w_zero_point) in int32; padding is x_zero_point."""
+    check_filter(x, w, group, kernel_shape)
+    window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    # float64 holds every sum of 16-bit products exactly, and both devices convolve it
+    wide_x, wide_w = x.to(torch.float64), w.to(torch.float64)
+    if x_zero_point is not None:
+        wide_x = wide_x - x_zero_point.to(torch.float64)
+    if w_zero_point is not None:
+        zero = w_zero_point.to(torch.float64)
+        wide_w = wide_w - zero.reshape(-1, *[1] * (w.ndim - 1))
+    return convolve(wide_x, wide_w, None, window, group).to(torch.int32)
+
+
+def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int) -> Tensor:
+    """Convolution with any padding."""
+    x, padding = outer_padding(x, window)
+    result: Tensor = torch.ops.aten.convolution(
+        x, w, b, window.strides, padding, window.dilations, False, [0] * len(padding), group
+    )
+    return result
+
+
+def outer_padding(x: Tensor, window: Window) -> tuple[Tensor, Ints]:
+    """The input padded by what one end has more than the other, and the padding both share."""
+    shared = tuple(map(min, window.begin, window.end))
+    begin, end = (
+        tuple(n - p for n, p in zip(side, shared, strict=True)) for side in sides(window)
+    )
+    return pad(x, begin, end), shared
+
+
+def sides(window: Window) -> tuple[Ints, Ints]:
+    """Both paddings."""
+    return window.begin, window.end
+
+
+def mask(wanted: Sequence[bool]) -> list[bool]:
+    """Which of dX, dW and dB to compute."""
+    return [*wanted, *[False] * (3 - len(wanted))]
+
+
+def check_filter(
+    x: Tensor, w: Tensor, group: int, kernel_shape: Sequence[int] | None, *, transposed: bool = False
+) -> None:
+    """Refuse an input and a filter that do not fit each other."""
+    if x.ndim != w.ndim:
+        raise ValueError(f"X num_dims does not match W num_dims: {x.ndim} and {w.ndim}")
+    if not 3 <= x.ndim <= 5:
+        raise ValueError(f"X must have 1 to 3 spatial axes, its shape is {tuple(x.shape)}")
+    if kernel_shape and tuple(kernel_shape) != tuple(w.shape[2:]):
+        raise ValueError(f"kernel_shape {tuple(kernel_shape)} is not that of W {tuple(w.shape)}")
+    inputs = w.shape[0] if transposed else w.shape[1] * group
+    if x.shape[1] != inputs:
+        raise ValueError(
+            f"input channels C is not equal to kernel channels * group: {x.shape[1]} and {inputs}"
+        )
+    if w.shape[0] % group:
+        raise ValueError(f"output channels M is not divisible by group: {w.shape[0]} by {group}")

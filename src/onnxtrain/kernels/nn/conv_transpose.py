@@ -1,0 +1,175 @@
+"""Transposed convolution and its gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.nn.conv import check_filter, mask
+from onnxtrain.kernels.nn.window import (
+    Ints,
+    check_auto_pad,
+    explicit,
+    halves,
+    pad,
+    positive,
+)
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """How the output that torch makes differs from the one that is asked for.
+
+    Attributes:
+        strides: Distance of the input's elements in the output.
+        dilations: Distance of the kernel's elements.
+        padding: What torch cuts off at both ends.
+        extra: What torch adds at the end after that (``output_padding``).
+        begin: What must be added to torch's output at the begin; negative: cut off.
+        end: The same at the end.
+    """
+
+    strides: Ints
+    dilations: Ints
+    padding: Ints
+    extra: Ints
+    begin: Ints
+    end: Ints
+
+
+@kernel("ConvTranspose", T=FLOATS)
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """y[n, m, i * stride + k * dilation - begin] += x[n, c, i] * w[c, m, k]; then + b[m]."""
+    check_filter(x, w, group, kernel_shape, transposed=True)
+    made = geometry(x, w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    grows = max(made.end) > 0
+    y: Tensor = torch.ops.aten.convolution(
+        x,
+        w,
+        None if grows else b,
+        made.strides,
+        made.padding,
+        made.dilations,
+        True,
+        made.extra,
+        group,
+    )
+    y = pad(y, made.begin, made.end)
+    return y + b.reshape(-1, *[1] * (y.ndim - 2)) if grows and b is not None else y
+
+
+@kernel("ConvTransposeGrad", domain=MS, outputs=3, needs=["wanted"], T=FLOATS)
+def conv_transpose_grad(
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """dx = conv(dy, w); dw correlates dy with x; db sums dy. dy's own sizes are the output's."""
+    check_filter(x, w, group, kernel_shape, transposed=True)
+    made = geometry(
+        x, w, auto_pad, dilations, output_padding, output_shape, pads, strides, dy.shape[2:]
+    )
+    need_x, need_w, need_b = mask(wanted)
+    db = dy.sum([0, *range(2, dy.ndim)]) if need_b else None
+    if not need_x and not need_w:
+        return None, None, db
+    fitted = pad(dy, [-n for n in made.begin], [-n for n in made.end])
+    dx, dw, _ = torch.ops.aten.convolution_backward(
+        fitted,
+        x,
+        w,
+        None,
+        made.strides,
+        made.padding,
+        made.dilations,
+        True,
+        made.extra,
+        group,
+        [need_x, need_w, False],
+    )
+    return dx, dw, db
+
+
+def geometry(
+    x: Tensor,
+    w: Tensor,
+    auto_pad: str,
+    dilations: Sequence[int] | None,
+    output_padding: Sequence[int] | None,
+    output_shape: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    actual: Sequence[int] | None = None,
+) -> Geometry:
+    """Resolve the attributes; ``actual`` are the output's sizes if they are known already."""
+    rank = x.ndim - 2
+    strides = positive("stride", strides, rank)
+    dilations = positive("dilation", dilations, rank)
+    full = [
+        (size - 1) * stride + (k - 1) * dilation + 1
+        for size, stride, k, dilation in zip(
+            x.shape[2:], strides, w.shape[2:], dilations, strict=True
+        )
+    ]
+    extra = list(output_padding) if output_padding else [0] * rank
+    if output_shape or auto_pad.startswith("SAME"):
+        target = output_shape or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+        surplus = [f + e - t for f, e, t in zip(full, extra, target[-rank:], strict=True)]
+        begin, end = halves(
+            [max(n, 0) for n in surplus], larger_first=auto_pad != "SAME_UPPER"
+        )
+        extra = [e + max(-n, 0) for e, n in zip(extra, surplus, strict=True)]
+    else:
+        check_auto_pad(auto_pad, pads)
+        begin, end = explicit(pads, rank)
+    if actual is not None:
+        extra = [a + b + e - f for a, b, e, f in zip(actual, begin, end, full, strict=True)]
+    return _for_torch(strides, dilations, begin, end, extra)
+
+
+def _for_torch(
+    strides: Ints, dilations: Ints, begin: Ints, end: Ints, extra: Sequence[int]
+) -> Geometry:
+    """Let torch cut what both ends share and add what it can; the rest is padded or cropped."""
+    added, padding, rest = [], [], []
+    for axis, amount in enumerate(extra):
+        most = max(strides[axis], dilations[axis]) - 1
+        added.append(min(max(amount, 0), most))
+        rest.append(amount - added[-1])
+        padding.append(max(0, min(begin[axis], end[axis] - rest[-1])))
+    return Geometry(
+        strides,
+        dilations,
+        tuple(padding),
+        tuple(added),
+        tuple(p - n for n, p in zip(begin, padding, strict=True)),
+        tuple(r - n + p for r, n, p in zip(rest, end, padding, strict=True)),
+    )

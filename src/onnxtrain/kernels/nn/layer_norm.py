@@ -1,0 +1,152 @@
+"""Layer normalization and its gradients; ``axis`` is the first normalized axis.
+
+Statistics are computed in float32 for 16-bit data and in the data's own type otherwise, and handed
+out in the type that ``stash_type`` names.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+@kernel("LayerNormalization", outputs=3, T=FLOATS)
+def layer_normalization(
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Three:
+    """y = (x - mean) * inv * scale + b, with inv = 1 / sqrt(variance + epsilon)."""
+    y, mean, inverse = normalize(x, scale, b, axis, epsilon)
+    stash = to_torch(stash_type)
+    return y.to(scale.dtype), mean.to(stash), inverse.to(stash)
+
+
+@kernel("SkipLayerNormalization", domain=MS, outputs=4, T=FLOATS)
+def skip_layer_normalization(
+    input: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """LayerNormalization of s = input + skip + bias over the last axis; s is the last output."""
+    total = residual_sum(input, skip, bias)
+    y, mean, inverse = normalize(total, gamma, beta, -1, epsilon)
+    return y.to(input.dtype), mean.float(), inverse.float(), total.to(input.dtype)
+
+
+@kernel("LayerNormalizationGrad", domain=MS, outputs=3, T=FLOATS, V=FLOATS)
+def layer_normalization_grad(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    inv_std_dev: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Three:
+    """dx = inv / n * (n * g - sum(g) - xhat * sum(g * xhat)), with g = dy * scale."""
+    sizes = normalized_shape(x, axis)
+    rows = (*x.shape[: x.ndim - len(sizes)], *[1] * len(sizes))
+    work = acc(x.dtype)
+    if mean.dtype.itemsize < work.itemsize:
+        # stashed statistics that are coarser than the data would cost the gradient its precision
+        _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
+    arguments = [t.to(work) for t in (y_grad, x, scale)]
+    if x.is_cuda and y_grad.dtype == x.dtype == scale.dtype:
+        arguments = [y_grad, x, scale]  # CUDA takes 16-bit data with float32 statistics
+    dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
+        arguments[0],
+        arguments[1],
+        sizes,
+        mean.to(work).reshape(rows),
+        inv_std_dev.to(work).reshape(rows),
+        arguments[2],
+        arguments[2],
+        [True, True, True],
+    )
+    return dx.to(x.dtype), dscale.to(scale.dtype), dbias.to(scale.dtype)
+
+
+@kernel("InvertibleLayerNormalizationGrad", domain=MS, outputs=3, V=FLOATS)
+def invertible_layer_normalization_grad(
+    y_grad: Tensor,
+    y: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    inv_std_var: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Three:
+    """LayerNormalizationGrad from the output: xhat = (y - bias) / scale."""
+    sizes = normalized_shape(y, axis)
+    axes = list(range(y.ndim - len(sizes), y.ndim))
+    grad, weight = widen(y_grad), widen(scale)
+    normal = (widen(y) - widen(bias)) / weight
+    inverse = statistic(inv_std_var, y, len(sizes))
+    dscale, dbias = (scale_grad(t, sizes) for t in (grad * normal, grad))
+    inner = grad * weight
+    dx = inverse * (
+        inner - inner.mean(axes, keepdim=True) - normal * (inner * normal).mean(axes, keepdim=True)
+    )
+    return dx.to(y_grad.dtype), dscale.to(scale.dtype), dbias.to(scale.dtype)
+
+
+def normalize(
+    x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon: float
+) -> Three:
+    """y in the type of computation (or x's own), mean and inverse deviation in the former."""
+    sizes = normalized_shape(x, axis)
+    fits = scale.shape == sizes and (bias is None or bias.shape == sizes)
+    if fits and x.is_cuda and scale.dtype == x.dtype:
+        return torch.native_layer_norm(x, sizes, scale, bias, epsilon)
+    x = widen(x)
+    weight, shift = (None if t is None else t.to(x.dtype) for t in (scale, bias))
+    if fits:
+        return torch.native_layer_norm(x, sizes, weight, shift, epsilon)
+    y, mean, inverse = torch.native_layer_norm(x, sizes, None, None, epsilon)
+    y = y * weight
+    return y if shift is None else y + shift, mean, inverse
+
+
+def residual_sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    """x + skip + bias in the type of computation."""
+    total = widen(x) + skip
+    return total if bias is None else total + bias
+
+
+def normalized_shape(x: Tensor, axis: int) -> torch.Size:
+    """Sizes from the axis on."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis {axis} is outside of X with shape {tuple(x.shape)}")
+    return x.shape[axis % x.ndim :]
+
+
+def statistic(value: Tensor, x: Tensor, normalized: int) -> Tensor:
+    """A value for each row of x, in its type of computation and of a shape that broadcasts."""
+    rows = x.shape[: x.ndim - normalized]
+    return value.to(acc(x.dtype)).reshape(*rows, *[1] * normalized)
+
+
+def scale_grad(product: Tensor, sizes: torch.Size) -> Tensor:
+    """Sum over all rows."""
+    rows = list(range(product.ndim - len(sizes)))
+    return product.sum(rows) if rows else product

@@ -1,0 +1,271 @@
+"""Maximum and average pooling, with their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.nn.window import (
+    Ints,
+    Window,
+    covered,
+    pad,
+    resolve,
+    sliding,
+    window_axes,
+)
+from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, DataType
+
+Shape = tuple[int | None, ...] | None
+
+
+@kernel(
+    "MaxPool", outputs=2, needs=["wanted"], T=FLOATS | {DataType.INT8, DataType.UINT8}
+)
+def max_pool(
+    x: Tensor,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor, Tensor | None]:
+    """y = maximum of each window, and where in the whole of x it was found."""
+    sizes = spatial(x)
+    window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
+    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    begin: Ints = (0,) * len(sizes)
+    # torch pools no 8-bit integers; float32 holds them exactly
+    data = x if x.is_floating_point() else x.to(torch.float32)
+    if _torch_pads(window):
+        padding = window.begin
+    else:
+        end = window.tail(sizes, window.outputs(sizes, ceil_mode))
+        data, padding = pad(data, window.begin, end, -math.inf), begin
+        begin, ceil_mode = window.begin, 0
+    y, indices = _max_pool(data, window, padding, bool(ceil_mode))
+    if len(wanted) < 2 or not wanted[1]:
+        return y.to(x.dtype), None
+    if any(begin) or storage_order or tuple(data.shape[2:]) != sizes:
+        coordinates = _unpadded(_unravel(indices, data.shape[2:]), begin, sizes)
+        indices = _flat(coordinates, sizes, storage_order)
+    return y.to(x.dtype), indices + _planes(indices, sizes)
+
+
+@kernel("MaxPoolGrad", since=9, needs=["out_shape"], T=FLOATS)
+def max_pool_grad(
+    dy: Tensor,
+    indices: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+    out_shape: Shape,
+) -> Tensor:
+    """dx.flat[indices] += dy; windows that overlap add up."""
+    if dy.shape != indices.shape:
+        raise ValueError(f"dY {tuple(dy.shape)} and Indices {tuple(indices.shape)} differ in shape")
+    shape = unpooled_shape(dy, out_shape)
+    if storage_order:
+        sizes = shape[2:]
+        inside = indices - _planes(indices, sizes)
+        columns = reversed(_unravel(inside, sizes[::-1]))
+        indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
+    grad = widen(dy).new_zeros(math.prod(shape))
+    _check_indices(indices, grad.numel())
+    grad.scatter_add_(0, indices.reshape(-1), widen(dy).reshape(-1))
+    return grad.reshape(shape).to(dy.dtype)
+
+
+@kernel("AveragePool", T=FLOATS)
+def average_pool(
+    x: Tensor,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """y = mean of each window; padding counts as zeros or not at all."""
+    sizes = spatial(x)
+    window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
+    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    if _torch_averages(window):
+        options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
+        data = _widen_volume(x)
+        if len(sizes) == 3:
+            return torch.ops.aten.avg_pool3d(data, *options).to(x.dtype)  # type: ignore[no-any-return]
+        return _plane(torch.ops.aten.avg_pool2d(_as_2d(data), *options), x)
+    outputs = window.outputs(sizes, ceil_mode)
+    data = widen(x)
+    total = sliding(data, window, window.tail(sizes, outputs)).sum(window_axes(window))
+    return (total / covered(window, sizes, outputs, bool(count_include_pad), data)).to(x.dtype)
+
+
+@kernel("AveragePoolGrad", since=9, needs=["out_shape"], T=FLOATS)
+def average_pool_grad(
+    dy: Tensor,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    out_shape: Shape,
+) -> Tensor:
+    """dx[window] += dy / (how many elements the window counts)."""
+    shape = unpooled_shape(dy, out_shape)
+    sizes = shape[2:]
+    window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
+    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    outputs = window.outputs(sizes, ceil_mode)
+    if tuple(dy.shape[2:]) != outputs:
+        raise ValueError(f"dY has sizes {tuple(dy.shape[2:])}, pooling {sizes} gives {outputs}")
+    if _torch_averages(window):
+        options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
+        data = _widen_volume(dy)
+        like = data.new_empty(shape)
+        if len(sizes) == 3:
+            return torch.ops.aten.avg_pool3d_backward(data, like, *options, None).to(dy.dtype)  # type: ignore[no-any-return]
+        grad = torch.ops.aten.avg_pool2d_backward(_as_2d(data), _as_2d(like), *options, None)
+        return _plane(grad, dy)
+    data = widen(dy)
+    each = data / covered(window, sizes, outputs, bool(count_include_pad), data)
+    spread = _spread(each, window)
+    crop = [-n for n in window.begin], [-n for n in window.tail(sizes, outputs)]
+    return pad(spread, *crop).to(dy.dtype)
+
+
+def spatial(x: Tensor) -> Ints:
+    """Sizes of the axes that are pooled."""
+    if not 3 <= x.ndim <= 5:
+        raise ValueError(f"a pool needs 1 to 3 spatial axes, its input has shape {tuple(x.shape)}")
+    return tuple(x.shape[2:])
+
+
+def unpooled_shape(dy: Tensor, out_shape: Shape) -> Ints:
+    """Shape of what was pooled: batch and channels of dY, sizes as the graph declares them."""
+    sizes = None if out_shape is None else [n for n in out_shape[2:] if n is not None]
+    if sizes is None or len(sizes) != dy.ndim - 2:
+        raise ValueError(
+            f"the sizes of dX must be declared in the graph, its shape is {out_shape}; "
+            "give the pool's input a static shape"
+        )
+    return (*dy.shape[:2], *sizes)
+
+
+def _torch_pads(window: Window) -> bool:
+    """Whether torch pools with this padding: symmetric and at most half a window."""
+    return window.symmetric and all(
+        2 * padding <= extent for padding, extent in zip(window.begin, window.extent, strict=True)
+    )
+
+
+def _torch_averages(window: Window) -> bool:
+    return _torch_pads(window) and all(d == 1 for d in window.dilations)
+
+
+def _torch_window(window: Window, padding: Ints) -> tuple[Ints, Ints, Ints]:
+    """Kernel, strides and padding; those of a line as those of a plane of height 1."""
+    if len(padding) > 1:
+        return window.kernel, window.strides, padding
+    return (1, *window.kernel), (1, *window.strides), (0, *padding)
+
+
+def _max_pool(
+    x: Tensor, window: Window, padding: Ints, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
+    """Maxima and their flat places within each channel."""
+    kernel_, strides, padding = _torch_window(window, padding)
+    dilations = window.dilations if len(window.dilations) > 1 else (1, *window.dilations)
+    options = (kernel_, strides, padding, dilations, ceil_mode)
+    if x.ndim == 5:
+        return torch.ops.aten.max_pool3d_with_indices(x, *options)  # type: ignore[no-any-return]
+    y, indices = torch.ops.aten.max_pool2d_with_indices(_as_2d(x), *options)
+    return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
+
+
+def _as_2d(x: Tensor) -> Tensor:
+    return x.unsqueeze(2) if x.ndim == 3 else x
+
+
+def _plane(result: Tensor, like: Tensor) -> Tensor:
+    """Undo ``_as_2d`` and round to the type of ``like``."""
+    return (result.squeeze(2) if like.ndim == 3 else result).to(like.dtype)
+
+
+def _widen_volume(x: Tensor) -> Tensor:
+    """torch averages volumes of 16-bit floats on CUDA only."""
+    return widen(x) if x.ndim == 5 and not x.is_cuda else x
+
+
+def _unravel(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Coordinates of row-major places."""
+    found = []
+    for size in reversed(sizes[1:]):
+        found.append(flat % size)
+        flat = flat // size
+    return [flat, *reversed(found)]
+
+
+def _unpadded(
+    coordinates: Sequence[Tensor], begin: Sequence[int], sizes: Sequence[int]
+) -> list[Tensor]:
+    """Coordinates without padding; a window of nothing but -inf may have found the padding."""
+    return [
+        (place - first).clamp(0, size - 1)
+        for place, first, size in zip(coordinates, begin, sizes, strict=True)
+    ]
+
+
+def _flat(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order: int) -> Tensor:
+    """Places of coordinates within a channel: row-major (0) or column-major (1)."""
+    pairs = list(zip(coordinates, sizes, strict=True))
+    if storage_order:
+        pairs.reverse()
+    place, _ = pairs[0]
+    for coordinate, size in pairs[1:]:
+        place = place * size + coordinate
+    return place
+
+
+def _planes(indices: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Where each sample's channel begins in the whole tensor."""
+    batch, channels = indices.shape[:2]
+    number = torch.arange(batch * channels, device=indices.device) * math.prod(sizes)
+    return number.reshape(batch, channels, *[1] * len(sizes))
+
+
+def _check_indices(indices: Tensor, count: int) -> None:
+    """Indices that lie outside are an error where finding out costs no wait for the device."""
+    if not indices.is_cuda and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < count:
+        raise ValueError(f"an index is out of range [0, {count})")
+
+
+def _spread(each: Tensor, window: Window) -> Tensor:
+    """Add every value to all elements of its window."""
+    ones = each.new_ones((1, 1, *window.kernel))
+    single = each.reshape(-1, 1, *each.shape[2:])
+    rank = len(window.kernel)
+    spread: Tensor = torch.ops.aten.convolution(
+        single, ones, None, window.strides, [0] * rank, window.dilations, True, [0] * rank, 1
+    )
+    return spread.reshape(*each.shape[:2], *spread.shape[2:])

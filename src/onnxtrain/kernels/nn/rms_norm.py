@@ -1,0 +1,94 @@
+"""Normalization by the root of the mean square, and its gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.nn.layer_norm import (
+    normalized_shape,
+    residual_sum,
+    scale_grad,
+    statistic,
+)
+from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+
+@kernel("RMSNormalization", since=23, T=FLOATS, V=FLOATS)
+def rms_normalization(
+    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Tensor:
+    """y = x * inv * scale, with inv = 1 / sqrt(mean(x^2) + epsilon)."""
+    y, _ = normalize(x, scale, axis, epsilon)
+    return y.to(scale.dtype)
+
+
+@kernel("SimplifiedLayerNormalization", domain=MS, outputs=2, T=FLOATS, V=FLOATS)
+@kernel("SimplifiedLayerNormalization", outputs=2, T=FLOATS, V=FLOATS)
+def simplified_layer_normalization(
+    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Tensor, Tensor]:
+    """RMSNormalization that also returns inv."""
+    y, inverse = normalize(x, scale, axis, epsilon)
+    return y.to(scale.dtype), inverse.to(to_torch(stash_type))
+
+
+@kernel("SkipSimplifiedLayerNormalization", domain=MS, outputs=4, T=FLOATS)
+def skip_simplified_layer_normalization(
+    input: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """RMSNormalization of s = input + skip + bias over the last axis; s is the last output.
+
+    The mean is not subtracted, but the operator has an output for it.
+    """
+    total = residual_sum(input, skip, bias)
+    y, inverse = normalize(total, gamma, -1, epsilon)
+    mean = total.mean(-1, keepdim=True)
+    return y.to(input.dtype), mean.float(), inverse.float(), total.to(input.dtype)
+
+
+@kernel("SimplifiedLayerNormalizationGrad", domain=MS, outputs=2, T=FLOATS, V=FLOATS)
+def simplified_layer_normalization_grad(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    inv_std_var: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """dx = inv * (g - xhat * mean(g * xhat)), with g = dy * scale and xhat = x * inv."""
+    sizes = normalized_shape(x, axis)
+    axes = list(range(x.ndim - len(sizes), x.ndim))
+    wide, grad = widen(x), widen(y_grad)
+    inverse = statistic(inv_std_var, x, len(sizes))
+    if inv_std_var.dtype.itemsize < wide.dtype.itemsize:
+        # a stashed value that is coarser than the data would cost the gradient its precision
+        inverse = inverse_root(wide, axes, epsilon)
+    normal = wide * inverse
+    dscale = scale_grad(grad * normal, sizes)
+    inner = grad * scale
+    dx = inverse * (inner - normal * (inner * normal).mean(axes, keepdim=True))
+    return dx.to(x.dtype), dscale.to(scale.dtype)
+
+
+def normalize(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
+    """y and inv in the type of computation."""
+    sizes = normalized_shape(x, axis)
+    wide = widen(x)
+    inverse = inverse_root(wide, list(range(x.ndim - len(sizes), x.ndim)), epsilon)
+    return wide * inverse * scale, inverse
+
+
+def inverse_root(x: Tensor, axes: list[int], epsilon: float) -> Tensor:
+    """1 / sqrt(mean(x^2) + epsilon)."""
+    return torch.rsqrt(x.square().mean(axes, keepdim=True) + epsilon)

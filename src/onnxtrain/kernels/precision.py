@@ -1,0 +1,83 @@
+"""In which type a kernel computes: wider than 16-bit floats, and signed where torch needs it.
+
+torch stores uint16, uint32 and uint64 but computes little with them. Two re-readings cover the
+integer operators: ``as_signed`` keeps the bits (sums, products and bit patterns are the same
+modulo 2^n) and ``in_order`` keeps the order (comparisons, maxima), both without losing a value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.types import FLOATS, INTEGERS, NUMBERS, DataType
+
+WIDE_UNSIGNED = frozenset({DataType.UINT16, DataType.UINT32, DataType.UINT64})
+"""Unsigned types that torch stores but does not compute with."""
+COMPUTED = NUMBERS - WIDE_UNSIGNED
+"""Numbers that torch computes with."""
+COMPUTED_INTEGERS = INTEGERS - WIDE_UNSIGNED
+SIGNED = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
+UNSIGNED = INTEGERS - SIGNED
+FLOAT8 = frozenset(
+    {
+        DataType.FLOAT8E4M3FN,
+        DataType.FLOAT8E4M3FNUZ,
+        DataType.FLOAT8E5M2,
+        DataType.FLOAT8E5M2FNUZ,
+    }
+)
+ANY_FLOATS = FLOATS | FLOAT8
+
+_INT64_MIN = torch.iinfo(torch.int64).min
+_SAME_WIDTH = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+
+
+def acc(dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums and chains over values of a type are computed."""
+    if dtype.is_floating_point and dtype.itemsize < 4:
+        return torch.float32
+    return dtype
+
+
+def widen(x: Tensor) -> Tensor:
+    """The tensor in its type of computation (itself, if that is its own)."""
+    return x.to(acc(x.dtype))
+
+
+def store(value: Tensor, like: Tensor, out: Tensor | None = None) -> Tensor:
+    """Round a result once to the type of ``like``, into ``out`` if there is one."""
+    return value.to(like.dtype) if out is None else out.copy_(value)
+
+
+def as_signed(x: Tensor) -> Tensor:
+    """The same bits as a signed type of the same width."""
+    return x.view(_SAME_WIDTH.get(x.dtype, x.dtype))
+
+
+def in_order(x: Tensor) -> Tensor:
+    """A type that torch compares, with the values in the same order."""
+    if x.dtype is torch.uint64:
+        return x.view(torch.int64) ^ _INT64_MIN
+    return x.to(torch.int64) if x.dtype in _SAME_WIDTH else x
+
+
+def from_order(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Undo ``in_order``."""
+    if dtype is torch.uint64:
+        return (x ^ _INT64_MIN).view(torch.uint64)
+    return x.to(dtype)
+
+
+def as_int64(x: Tensor) -> Tensor:
+    """Whole numbers as int64; uint64 keeps its bits, so results are right modulo 2^64."""
+    return x.view(torch.int64) if x.dtype is torch.uint64 else x.to(torch.int64)
+
+
+def from_int64(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Undo ``as_int64``, modulo 2^n."""
+    return x.view(torch.uint64) if dtype is torch.uint64 else x.to(dtype)

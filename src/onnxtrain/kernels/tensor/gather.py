@@ -1,0 +1,134 @@
+"""Slices and elements picked by an index tensor along one axis, with their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.axes import axis_of
+from onnxtrain.kernels.tensor.indices import sum_rows, wrapped
+from onnxtrain.kernels.tensor.movable import movable
+from onnxtrain.types import FLOATS, INTS, MS
+
+
+@kernel("Gather", Tind=INTS)
+def gather(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """out[b, k, e] = data[b, indices[k], e], with b before the axis and e after it."""
+    axis = axis_of(axis, data.ndim)
+    index = wrapped(indices, data.shape[axis]).reshape(-1)
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    return data.index_select(axis, index).reshape(shape)
+
+
+@kernel("ShrunkenGather", domain=MS, Tind=INTS)
+def shrunken_gather(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """Gather of at most as many slices as there are; on a GPU, indices out of range give zeros."""
+    if data.ndim == 0:
+        raise ValueError("data tensor must have rank >= 1")
+    if indices.ndim != 1:
+        raise ValueError(f"ShrunkenGather only support 1D indices, got {indices.ndim}-D indices")
+    axis = axis_of(axis, data.ndim)
+    size = data.shape[axis]
+    if indices.numel() > size:
+        raise ValueError(f"{indices.numel()} indices are more than axis {axis} has slices ({size})")
+    result = gather(data, indices, axis=axis)
+    if result.device.type == "cpu":
+        return result
+    outside = ~_in_range(indices, size).reshape(-1, *[1] * (data.ndim - axis - 1))
+    return movable(result).masked_fill_(outside, 0).view(result.dtype)
+
+
+@kernel("GatherGrad", domain=MS, host=["shape"], T=FLOATS, Tind=INTS)
+def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0) -> Tensor:
+    """dx[b, indices[k], e] += dy[b, k, e], always in the same order."""
+    axis = axis_of(axis, len(shape))
+    outer, size, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    if outer * indices.numel() * inner != dy.numel():
+        raise ValueError(
+            f"dY has {dy.numel()} elements, a gather of {list(indices.shape)} indices "
+            f"along axis {axis} of {shape} has {outer * indices.numel() * inner}"
+        )
+    if dy.numel() == 0:
+        return dy.new_zeros(shape)
+    rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
+    total = sum_rows(
+        wrapped(indices, size).reshape(-1),
+        rows.reshape(indices.numel(), outer * inner),
+        size,
+        ordered=True,
+    )
+    return total.reshape(size, outer, inner).transpose(0, 1).reshape(shape)
+
+
+@kernel("GatherElements", since=11, Tind=INTS)
+def gather_elements(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """out[m] = data[m with m[axis] replaced by indices[m]]."""
+    axis = axis_of(axis, data.ndim)
+    _check_fits(list(data.shape), indices, axis)
+    index = wrapped(indices, data.shape[axis]).long()
+    return movable(data).gather(axis, index).view(data.dtype)
+
+
+@kernel(
+    "GatherElementsGrad",
+    domain=MS,
+    host=["shape"],
+    needs=["deterministic"],
+    T=FLOATS,
+    Tind=INTS,
+)
+def gather_elements_grad(
+    dy: Tensor, shape: list[int], indices: Tensor, *, axis: int = 0, deterministic: bool
+) -> Tensor:
+    """dx[m with m[axis] replaced by indices[m]] += dy[m].
+
+    Indices out of range are an error on the CPU and add nothing on a GPU.
+    """
+    axis = axis_of(axis, len(shape))
+    if dy.shape != indices.shape:
+        raise ValueError(
+            f"indices and dY must have the same shape, "
+            f"got {list(indices.shape)} and {list(dy.shape)}"
+        )
+    _check_fits(shape, indices, axis)
+    dx = dy.new_zeros(shape, dtype=acc(dy.dtype))
+    if dx.numel() == 0 or dy.numel() == 0:
+        return dx.to(dy.dtype)
+    if dy.device.type != "cpu":
+        dy = dy.masked_fill(~_in_range(indices, shape[axis]), 0)
+    index = wrapped(indices, shape[axis]).long()
+    if deterministic and dy.device.type != "cpu":
+        dx.index_put_(_places(index, axis), widen(dy), accumulate=True)
+    else:
+        dx.scatter_add_(axis, index, widen(dy))
+    return dx.to(dy.dtype)
+
+
+def _places(index: Tensor, axis: int) -> tuple[Tensor, ...]:
+    """Index tensors of all axes for ``index_put_``, which sums in a fixed order on a GPU."""
+    places = [
+        torch.arange(n, device=index.device).reshape([-1 if i == d else 1 for i in range(index.ndim)])
+        for d, n in enumerate(index.shape)
+    ]
+    places[axis] = index
+    return tuple(places)
+
+
+def _in_range(indices: Tensor, size: int) -> Tensor:
+    return (indices >= -size) & (indices < size)
+
+
+def _check_fits(shape: list[int], indices: Tensor, axis: int) -> None:
+    """All but the axis address a block that starts at 0 and lies inside of the data."""
+    fits = indices.ndim == len(shape) and all(
+        n <= shape[i] for i, n in enumerate(indices.shape) if i != axis
+    )
+    if not fits:
+        raise ValueError(
+            f"indices of shape {list(indices.shape)} do not fit data of shape {shape}: "
+            f"ranks must agree, and sizes except along axis {axis} must not be larger"
+        )

@@ -1,0 +1,64 @@
+"""Index tensors: negative entries, entries out of range, and sums over equal entries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import widen
+
+
+def wrapped(indices: Tensor, size: int) -> Tensor:
+    """Indices in [0, size); negative ones count from the end.
+
+    An index out of range is an error on the CPU. The host does not see a GPU's indices: there it
+    wraps around once more, so that no memory outside of the tensor is ever touched.
+
+    Raises:
+        ValueError: if an index is out of range.
+    """
+    if indices.numel() == 0:
+        return indices
+    if size == 0:
+        raise ValueError("indices must be empty for an axis of size 0")
+    if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+        low, high = (int(end) for end in indices.aminmax())
+        if low < -size or high >= size:
+            wrong = low if low < -size else high
+            raise ValueError(f"index {wrong} is out of range [{-size},{size - 1}]")
+    return indices.remainder(size)
+
+
+def flat_rows(indices: Tensor, sizes: Sequence[int], batch: Sequence[int] = ()) -> Tensor:
+    """Row numbers of index tuples (the last axis) into ``batch + sizes`` flattened to one axis.
+
+    The leading axes of ``indices`` that belong to ``batch`` select their own block of rows.
+    """
+    rows = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=indices.device)
+    for k, size in enumerate(sizes):
+        rows = rows * size + wrapped(indices[..., k], size)
+    if batch:
+        blocks = torch.arange(math.prod(batch), device=indices.device)
+        blocks = blocks.reshape(*batch, *[1] * (rows.ndim - len(batch)))
+        rows = rows + blocks * math.prod(sizes)
+    return rows.reshape(-1)
+
+
+def sum_rows(rows: Tensor, values: Tensor, count: int, *, ordered: bool) -> Tensor:
+    """out[r] = sum of values[n] over all n with rows[n] == r; 16-bit types are summed in float32.
+
+    With ``ordered`` the additions happen in a fixed order on every device.
+    """
+    wide = widen(values)
+    index = rows.long()
+    if not ordered or wide.device.type == "cpu":
+        total = wide.new_zeros((count, wide.shape[1]))
+        total.scatter_add_(0, index[:, None].expand_as(wide), wide)
+    else:
+        total = torch.ops.aten.embedding_dense_backward(values, index, count, -1, False)
+    return total.to(values.dtype)
+
+

@@ -1,0 +1,15 @@
+"""Element types that torch stores but does not index, seen as types that it does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.precision import as_signed
+
+
+def movable(x: Tensor) -> Tensor:
+    """The same memory in a type that every torch kernel moves; ``.view(x.dtype)`` goes back."""
+    if x.dtype.is_floating_point and x.dtype.itemsize == 1:
+        return x.view(torch.uint8)
+    return as_signed(x)

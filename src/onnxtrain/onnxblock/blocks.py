@@ -1,0 +1,342 @@
+"""The small blocks that others are made of: one operator each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxtrain.onnxblock import edit
+from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.values import element_type, require_value
+from onnxtrain.types import MS
+
+__all__ = [
+    "Abs",
+    "Add",
+    "Block",
+    "Cast",
+    "Clip",
+    "Constant",
+    "Div",
+    "Exp",
+    "InputLike",
+    "LabelEncoder",
+    "Linear",
+    "Log",
+    "Mul",
+    "Neg",
+    "PassThrough",
+    "Pow",
+    "ReduceAllL2",
+    "ReduceMean",
+    "ReduceSum",
+    "SequenceConstruct",
+    "Sigmoid",
+    "Sub",
+]
+
+
+class _Operator(Block):
+    """A block that is one node with one output, named after the operator."""
+
+    op_type = ""
+
+    def _add(
+        self, inputs: Sequence[str], domain: str = "", attributes: Mapping[str, Any] | None = None
+    ) -> str:
+        output = edit.generate_name(self.base, f"{self.op_type.lower()}_output")
+        edit.add_node(self.base, self.op_type, inputs, [output], domain, attributes)
+        return output
+
+
+class _Binary(_Operator):
+    """An operator of two values, with broadcasting."""
+
+    def build(self, input_name1: str, input_name2: str) -> str:
+        """Combine two values."""
+        return self._add([input_name1, input_name2])
+
+
+class _Unary(_Operator):
+    """An operator of one value."""
+
+    def build(self, input_name: str) -> str:
+        """Transform one value."""
+        return self._add([input_name])
+
+
+class _Reduction(_Operator):
+    """An operator that reduces all axes of a value."""
+
+    def __init__(self, keepdims: bool = True) -> None:
+        super().__init__()
+        self.keepdims = keepdims
+
+    def build(self, input_name: str) -> str:
+        """Reduce one value to one number."""
+        return self._add([input_name], attributes={"keepdims": int(self.keepdims)})
+
+
+class Add(_Binary):
+    """``a + b``."""
+
+    op_type = "Add"
+
+
+class Sub(_Binary):
+    """``a - b``."""
+
+    op_type = "Sub"
+
+
+class Mul(_Binary):
+    """``a * b``."""
+
+    op_type = "Mul"
+
+
+class Div(_Binary):
+    """``a / b``."""
+
+    op_type = "Div"
+
+
+class Sigmoid(_Unary):
+    """``1 / (1 + exp(-x))``."""
+
+    op_type = "Sigmoid"
+
+
+class Log(_Unary):
+    """Natural logarithm."""
+
+    op_type = "Log"
+
+
+class Exp(_Unary):
+    """``e ** x``."""
+
+    op_type = "Exp"
+
+
+class Neg(_Unary):
+    """``-x``."""
+
+    op_type = "Neg"
+
+
+class Abs(_Unary):
+    """``|x|``."""
+
+    op_type = "Abs"
+
+
+class ReduceMean(_Reduction):
+    """Mean of all elements."""
+
+    op_type = "ReduceMean"
+
+
+class ReduceSum(_Reduction):
+    """Sum of all elements."""
+
+    op_type = "ReduceSum"
+
+
+class Pow(_Operator):
+    """``x ** exponent``."""
+
+    op_type = "Pow"
+
+    def __init__(self, exponent: float) -> None:
+        super().__init__()
+        self.exponent = exponent
+
+    def build(self, pow_input_name: str) -> str:
+        """Raise a value to the exponent, a constant of the value's own type."""
+        dtype = element_type(self.base, pow_input_name)
+        exponent = edit.add_constant(self.base, "pow_exponent", self.exponent, dtype)
+        return self._add([pow_input_name, exponent])
+
+
+class Clip(_Operator):
+    """``min(max(x, clip_min), clip_max)``; a bound of None does not bound."""
+
+    op_type = "Clip"
+
+    def __init__(self, clip_min: float | None = None, clip_max: float | None = None) -> None:
+        super().__init__()
+        self.clip_min = clip_min
+        self.clip_max = clip_max
+
+    def build(self, clip_input_name: str) -> str:
+        """Clip a value between constants of its own type."""
+        dtype = element_type(self.base, clip_input_name)
+        bounds = [
+            "" if bound is None else edit.add_constant(self.base, token, bound, dtype)
+            for token, bound in (("clip_min", self.clip_min), ("clip_max", self.clip_max))
+        ]
+        return self._add([clip_input_name, *bounds])
+
+
+class Constant(Block):
+    """A number as an initializer of rank 0, float unless another element type is given."""
+
+    def __init__(
+        self, value_float: float, element_type: onnx.TensorProto.DataType = onnx.TensorProto.FLOAT
+    ) -> None:
+        super().__init__()
+        self.value = value_float
+        self.element_type = element_type
+
+    def build(self) -> str:
+        """Add the number."""
+        return edit.add_constant(self.base, "initializer", self.value, self.element_type)
+
+
+class SequenceConstruct(_Operator):
+    """A sequence of tensors."""
+
+    op_type = "SequenceConstruct"
+
+    def build(self, *sequence_input_names: str) -> str:
+        """Put the values into a sequence."""
+        return self._add(sequence_input_names)
+
+
+class ReduceAllL2(_Operator):
+    """Euclidean norm of all elements of all values together, as float (double for doubles)."""
+
+    op_type = "ReduceAllL2"
+
+    def build(self, *reduce_node_input_names: str) -> str:
+        """Add the norm."""
+        output = self._add(reduce_node_input_names, MS)
+        double = onnx.TensorProto.DOUBLE
+        wide = element_type(self.base, reduce_node_input_names[0]) == double
+        dtype = double if wide else onnx.TensorProto.FLOAT
+        edit.declare(self.base, onnx.helper.make_tensor_value_info(output, dtype, []))
+        return output
+
+
+class PassThrough(Block):
+    """Nothing: the results are the arguments."""
+
+    def build(self, *input_names: str) -> tuple[str, ...]:
+        """Give the names back."""
+        return input_names
+
+
+class InputLike(Block):
+    """A new graph input with the type and shape of another value."""
+
+    def __init__(self, like: str) -> None:
+        super().__init__()
+        self.like = like
+
+    def build(self, input_name: str | None = None) -> str:
+        """Add the input; without a name it gets a generated one.
+
+        Raises:
+            LookupError: if the value to copy is not there.
+        """
+        like = require_value(self.base, self.like)
+        name = input_name or edit.generate_name(self.base, "input")
+        edit.add_input_like(self.base, like, name)
+        return name
+
+
+class LabelEncoder(Block):
+    """A table from keys to values, each of floats, int64s or strings; others give the default."""
+
+    def __init__(
+        self,
+        default_float: float = 0.0,
+        default_int64: int = -1,
+        default_string: str = "_Unused",
+        keys_floats: list[float] | None = None,
+        keys_int64s: list[int] | None = None,
+        keys_strings: list[str] | None = None,
+        values_floats: list[float] | None = None,
+        values_int64s: list[int] | None = None,
+        values_strings: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        table = {
+            "default_float": float(default_float),
+            "default_int64": default_int64,
+            "default_string": default_string,
+            "keys_floats": _floats(keys_floats),
+            "keys_int64s": keys_int64s,
+            "keys_strings": keys_strings,
+            "values_floats": _floats(values_floats),
+            "values_int64s": values_int64s,
+            "values_strings": values_strings,
+        }
+        self.attributes = {name: value for name, value in table.items() if value is not None}
+
+    def build(self, label_encoder_input_name: str) -> str:
+        """Look up every element of a value."""
+        output = edit.generate_name(self.base, "label_encoder.output")
+        inputs = [label_encoder_input_name]
+        edit.add_node(self.base, "LabelEncoder", inputs, [output], edit.ML, self.attributes)
+        return output
+
+
+class Cast(Block):
+    """Conversion to another element type."""
+
+    def __init__(self, to: onnx.TensorProto.DataType) -> None:
+        super().__init__()
+        self.to = to
+
+    def build(self, cast_input_name: str) -> str:
+        """Convert a value."""
+        output = edit.generate_name(self.base, "cast.output")
+        edit.add_node(self.base, "Cast", [cast_input_name], [output], attributes={"to": self.to})
+        return output
+
+
+class Linear(Block):
+    """``alpha * x @ weight + beta * bias`` with new parameters drawn from a normal distribution."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.bias = bias
+        self.alpha = alpha
+        self.beta = beta
+
+    def build(self, linear_input_name: str) -> str:
+        """Multiply a matrix of rows by the weight, of shape (in_features, out_features)."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "linear.weight": (self.in_features, self.out_features)
+        }
+        if self.bias:
+            shapes["linear.bias"] = (self.out_features,)
+        dtype = element_type(self.base, linear_input_name)
+        parameters = [
+            edit.add_constant(self.base, token, np.random.randn(*shape), dtype)
+            for token, shape in shapes.items()
+        ]
+        output = edit.generate_name(self.base, "linear.output")
+        inputs = [linear_input_name, *parameters]
+        scale = {"alpha": float(self.alpha), "beta": float(self.beta)}
+        edit.add_node(self.base, "Gemm", inputs, [output], attributes=scale)
+        return output
+
+
+def _floats(values: list[float] | None) -> list[float] | None:
+    """Make Python integers floats, since the attribute's type follows its elements."""
+    return None if values is None else [float(value) for value in values]

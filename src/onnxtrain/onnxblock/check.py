@@ -1,0 +1,70 @@
+"""Check a ModelProto and infer its types without touching its weights."""
+
+from __future__ import annotations
+
+import onnx
+
+SMALL = 1024
+"""Initializers of at most this many bytes take part in checks and inference with their value."""
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Run ONNX's full checker; models of more than 2 GB are checked too, without a file.
+
+    Raises:
+        onnx.checker.ValidationError: if the model breaks a rule of ONNX.
+        onnx.shape_inference.InferenceError: if types or shapes contradict each other.
+    """
+    _register_schemas()
+    onnx.checker.check_model(_without_weights(model), full_check=True)
+    for tensor in model.graph.initializer:
+        if _is_weight(tensor) and not _is_external(tensor):
+            onnx.checker.check_tensor(tensor)
+
+
+def infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy of a model without its large initializers and with the types that ONNX infers."""
+    _register_schemas()
+    return onnx.shape_inference.infer_shapes(_without_weights(model))
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy in which large initializers are graph inputs, so that it is small and quick to check."""
+    source = model.graph
+    weights = {tensor.name: tensor for tensor in source.initializer if _is_weight(tensor)}
+    inputs = {value.name for value in source.input}
+    graph = onnx.helper.make_graph(
+        source.node,
+        source.name,
+        [*source.input, *(describe(t) for name, t in weights.items() if name not in inputs)],
+        source.output,
+        [tensor for tensor in source.initializer if tensor.name not in weights],
+        value_info=[value for value in source.value_info if value.name not in weights],
+        sparse_initializer=source.sparse_initializer,
+    )
+    return onnx.helper.make_model(
+        graph,
+        ir_version=model.ir_version,
+        opset_imports=model.opset_import,
+        functions=model.functions,
+    )
+
+
+def _is_weight(tensor: onnx.TensorProto) -> bool:
+    return _is_external(tensor) or tensor.ByteSize() > SMALL
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def describe(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    """Type and shape of a tensor under its own name."""
+    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+
+
+def _register_schemas() -> None:
+    # Imported here because the schemas of all training operators are not needed to name a block.
+    from onnxtrain.graph import schemas
+
+    schemas.ensure_registered()

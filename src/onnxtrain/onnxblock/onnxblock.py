@@ -1,0 +1,141 @@
+"""Blocks that end a model: a forward graph, or a training and an evaluation graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from onnxtrain.errors import ParameterError
+from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.edit import set_outputs
+from onnxtrain.onnxblock.values import exists
+
+Parameters = tuple[list[onnx.TensorProto], list[onnx.TensorProto]]
+"""Trainable and frozen parameters."""
+
+
+class ForwardBlock(Block):
+    """A block whose results are the outputs of a model that can be run as it is."""
+
+    _model: onnx.ModelProto | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Build and check the block, and make its results the only outputs of the graph."""
+        names = super().__call__(*args, **kwargs)
+        set_outputs(self.base, _as_tuple(self, names))
+        self._model = copy.deepcopy(self.base)
+        return names
+
+    def to_model_proto(self) -> onnx.ModelProto:
+        """The model as it was when the block had been built.
+
+        Raises:
+            RuntimeError: if it has not been built.
+        """
+        if self._model is None:
+            raise RuntimeError(_not_built(self))
+        return self._model
+
+
+class TrainingBlock(Block):
+    """A block whose first result is the loss of a model that shall be trained."""
+
+    _models: tuple[onnx.ModelProto, onnx.ModelProto] | None = None
+    _parameters: Parameters | None = None
+    _wanted: dict[str, bool] | None = None
+
+    def requires_grad(self, argument_name: str, value: bool = True) -> None:
+        """Say whether a value is to be trained; a parameter with ``False`` is kept and frozen."""
+        self._wanted = {**(self._wanted or {}), argument_name: value}
+
+    def parameters(self) -> Parameters:
+        """Trainable and frozen parameters, in the order of the model's initializers.
+
+        Raises:
+            RuntimeError: if the block has not been built.
+        """
+        if self._parameters is None:
+            raise RuntimeError(_not_built(self))
+        return self._parameters
+
+    def to_model_proto(self) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+        """The training model and the evaluation model.
+
+        Raises:
+            RuntimeError: if the block has not been built.
+        """
+        if self._models is None:
+            raise RuntimeError(_not_built(self))
+        return self._models
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Build and check the block, then its gradient.
+
+        The model being edited becomes the training model.
+
+        Raises:
+            ParameterError: if a gradient is wanted for a value that does not exist.
+        """
+        names = super().__call__(*args, **kwargs)
+        outputs = _as_tuple(self, names)
+        model = self.base
+        set_outputs(model, outputs)
+        trainable, frozen = self._split_names(model)
+        self._parameters = _tensors(model, trainable), _tensors(model, frozen)
+        self._models = _differentiate(model, trainable, frozen, outputs)
+        model.CopyFrom(self._models[0])
+        return names
+
+    def _split_names(self, model: onnx.ModelProto) -> tuple[list[str], list[str]]:
+        """Names to train and names to freeze: initializers in their order, then other values."""
+        wanted = self._wanted or {}
+        unknown = [name for name in wanted if not exists(model, name)]
+        if unknown:
+            known = ", ".join(f"'{tensor.name}'" for tensor in model.graph.initializer)
+            raise ParameterError(
+                f"cannot give a gradient to '{unknown[0]}': the model has no such value\n"
+                f"  its initializers are {known or 'none'}"
+            )
+        order = {tensor.name: i for i, tensor in enumerate(model.graph.initializer)}
+        names = sorted(wanted, key=lambda name: order.get(name, len(order)))
+        return [n for n in names if wanted[n]], [n for n in names if not wanted[n] and n in order]
+
+
+def _differentiate(
+    model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str], outputs: Sequence[str]
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Training and evaluation model of a model whose first output is the loss."""
+    # Imported here because artifacts are made with blocks and thus import this package.
+    from onnxtrain.artifacts.build import build_training_models
+
+    return build_training_models(
+        copy.deepcopy(model),
+        trainable=trainable,
+        frozen=frozen,
+        loss_output=outputs[0],
+        output_names=outputs,
+    )
+
+
+def _tensors(model: onnx.ModelProto, names: Sequence[str]) -> list[onnx.TensorProto]:
+    """Copies of the initializers of those names, in the model's order."""
+    return [copy.deepcopy(t) for t in model.graph.initializer if t.name in names]
+
+
+def _as_tuple(block: Block, names: Any) -> tuple[str, ...]:
+    if not names:
+        raise TypeError(
+            f"build of {type(block).__name__} returned {names!r}\n"
+            "  return the name of its result or a tuple of names"
+        )
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _not_built(block: Block) -> str:
+    return (
+        f"the models of {type(block).__name__} do not exist yet\n"
+        "  call the block inside 'with onnxblock.base(model):' first"
+    )

@@ -1,0 +1,149 @@
+"""What a caller passes, checked against what the graph declares, as tensors on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from onnxtrain.errors import FeedError
+from onnxtrain.kernels.dtypes import from_torch, tensor_of, to_torch
+from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.plan import Argument
+from onnxtrain.types import DataType, dtype_name, type_string
+
+
+class Feeds:
+    """Turns feeds by name into arguments in order.
+
+    Args:
+        arguments: What the plan takes.
+        device: Where tensors must be (those for the host stay on the CPU).
+    """
+
+    def __init__(self, arguments: Sequence[Argument], device: torch.device) -> None:
+        self._arguments = tuple(arguments)
+        self._device = device
+        self._names = {a.name for a in arguments}
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """Arguments in the order of the plan.
+
+        Raises:
+            FeedError: if a feed is missing, unknown, or of the wrong type or shape.
+        """
+        if feeds.keys() != self._names:
+            self._explain_names(feeds)
+        return [self.one(a, feeds[a.name]) for a in self._arguments]
+
+    def _explain_names(self, feeds: Mapping[str, Any]) -> None:
+        wanted = ", ".join(
+            f"'{a.name}' {type_string(a.type)}{_dims(a.shape)}" for a in self._arguments
+        )
+        if missing := sorted(self._names - feeds.keys()):
+            raise FeedError(
+                f"no value for input {', '.join(map(repr, missing))}\n  inputs  {wanted}"
+            )
+        unknown = sorted(feeds.keys() - self._names)
+        raise FeedError(
+            f"the model has no input {', '.join(map(repr, unknown))}\n  inputs  {wanted}"
+        )
+
+    def one(self, argument: Argument, value: Any) -> Any:
+        """One feed as a tensor (or list of tensors) that fits its argument."""
+        if isinstance(argument.type, ir.OptionalType):
+            return None if value is None else _tensor(argument, value)
+        if isinstance(argument.type, ir.SequenceType):
+            value = value.raw() if isinstance(value, OrtValue) else value
+            if not isinstance(value, (list, tuple)):
+                raise FeedError(f"input '{argument.name}' is a sequence: give a list of tensors")
+            return [self._place(argument, _tensor(argument, item)) for item in value]
+        tensor = _tensor(argument, value)
+        if isinstance(tensor, torch.Tensor):
+            _check_type(argument, tensor)
+            _check_shape(argument, tensor)
+        return self._place(argument, tensor)
+
+    def _place(self, argument: Argument, tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        if argument.host:
+            return tensor.cpu()
+        if tensor.device == self._device:
+            return tensor.detach()
+        return tensor.detach().to(self._device, non_blocking=True)
+
+
+def _tensor(argument: Argument, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, OrtValue):
+        return value.raw()
+    if value is None:
+        raise FeedError(f"input '{argument.name}' is None, but the graph needs a value")
+    if isinstance(value, np.ndarray):
+        return _from_array(argument, value)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return torch.from_dlpack(value)
+    return _from_array(argument, _plain(argument, value))
+
+
+def _from_array(argument: Argument, array: Any) -> Any:
+    if array.dtype.kind in "OUS":
+        return array.astype(object)
+    try:
+        return tensor_of(array)
+    except TypeError as error:
+        raise FeedError(f"input '{argument.name}' has numpy type {array.dtype}: {error}") from None
+
+
+def _plain(argument: Argument, value: Any) -> Any:
+    """Python numbers and lists, in the type that the graph declares."""
+    dtype = argument.type.dtype if isinstance(argument.type, ir.TensorType) else None
+    try:
+        if dtype is None or dtype == DataType.STRING:
+            return np.asarray(value)
+        return np.asarray(value, dtype=dtype.numpy())
+    except (TypeError, ValueError) as error:
+        raise FeedError(
+            f"cannot take a {type(value).__name__} for input '{argument.name}' "
+            f"of type {type_string(argument.type)}: {error}"
+        ) from None
+
+
+def _check_type(argument: Argument, tensor: torch.Tensor) -> None:
+    if not isinstance(argument.type, ir.TensorType):
+        return
+    try:
+        expected = to_torch(argument.type.dtype)
+    except TypeError:
+        return
+    if tensor.dtype != expected:
+        raise FeedError(
+            f"input '{argument.name}' must be {type_string(argument.type)}, "
+            f"got tensor({dtype_name(from_torch(tensor.dtype))})"
+        )
+
+
+def _check_shape(argument: Argument, tensor: torch.Tensor) -> None:
+    if argument.shape is None:
+        return
+    fits = len(argument.shape) == tensor.ndim and all(
+        not isinstance(want, int) or want == have
+        for want, have in zip(argument.shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        raise FeedError(
+            f"input '{argument.name}' must have shape {_dims(argument.shape)}, "
+            f"got {list(tensor.shape)}"
+        )
+
+
+def _dims(shape: ir.ShapeProtocol | None) -> str:
+    if shape is None:
+        return ""
+    shown = [str(d) if isinstance(d, int) else str(d.value or "?") for d in shape]
+    return f"[{', '.join(shown)}]"

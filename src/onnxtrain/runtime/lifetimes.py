@@ -1,0 +1,165 @@
+"""How long values live: where each is freed, and which dying storage an output takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import onnx_ir as ir
+
+from onnxtrain.graph.bindings import same_shape
+from onnxtrain.runtime import copies
+from onnxtrain.runtime.plan import Block, Step
+
+
+class Storages:
+    """Which names may share storage: sets joined by the ``view`` facts of kernels."""
+
+    def __init__(self, block: Block) -> None:
+        self._parent: dict[str, str] = {}
+        self.fresh: set[str] = set()
+        for step in block.walk():
+            sharing = {out for _, out in shared(step)}
+            self.fresh |= set(step.written) - sharing
+            for source, out in shared(step):
+                self.join(source, out)
+
+    def root(self, name: str) -> str:
+        """The representative of a name's set."""
+        while (parent := self._parent.get(name, name)) != name:
+            name = parent
+        return name
+
+    def join(self, a: str, b: str) -> None:
+        """Say that two names may share storage."""
+        self._parent[self.root(b)] = self.root(a)
+
+
+def shared(step: Step) -> Iterator[tuple[str, str]]:
+    """Pairs (input, output) of a step that may share storage."""
+    kernel = step.kernel
+    nested_results = {name for block in step.nested for name in block.results}
+    for name in nested_results:
+        yield from ((name, out) for out in step.written)
+    for index, source in enumerate(step.reads):
+        if source is None:
+            continue
+        parameter = kernel.input_name(index)
+        if parameter in kernel.view:
+            which = kernel.view[parameter]
+            for position, out in enumerate(step.outputs):
+                if out and (which is None or position in which):
+                    yield source, out
+        elif step.nested:
+            yield from ((source, out) for out in step.written)
+
+
+def own_outputs(block: Block, fixed: set[str], copy_name: str) -> None:
+    """Give every result storage of its own: no caller's input, no state, no other result."""
+    storages = Storages(block)
+    taken = {storages.root(name) for name in fixed}
+    copied = copies.declared(copies.copy)
+    results = []
+    names = {name for step in block.walk() for name in step.written} | fixed
+    for name in block.results:
+        root = storages.root(name)
+        if root in taken:
+            own = _fresh(f"{name}_out", names)
+            block.steps.append(Step(copied, copy_name, (name,), (name,), (own,), {}, own))
+            name = own
+        taken.add(root)
+        results.append(name)
+    block.results = tuple(results)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def assign(
+    block: Block, fixed: set[str], values: Mapping[str, ir.Value], *, reuse: bool = True
+) -> None:
+    """Set ``frees`` and ``out`` of every step, in place."""
+    last = _last_reads(block)
+    storages = Storages(block)
+    final = _last_by_storage(last, storages)
+    kept = {storages.root(name) for name in fixed}
+    for index, step in enumerate(block.steps):
+        for nested in step.nested:
+            assign(nested, fixed | nested.captured() | set(nested.parameters), values, reuse=reuse)
+        if reuse and step.kernel.inplace:
+            step.out = _reusable(step, index, storages, final, kept, values)
+        frees = {
+            name
+            for name in step.reads_all | set(step.written)
+            if last.get(name, index) == index and name not in fixed
+        }
+        step.frees = tuple(sorted(frees))
+        if None in step.outputs and any(step.outputs):
+            step.frees += ("_",)
+
+
+def _last_reads(block: Block) -> dict[str, int]:
+    """Index of the last step that reads a name that this block defines; results live on."""
+    defined: set[str] = set()
+    last: dict[str, int] = {}
+    for index, step in enumerate(block.steps):
+        last.update({name: index for name in step.reads_all})
+        defined |= set(step.written)
+        last.update({name: index for name in step.written})
+    last.update({name: len(block.steps) for name in block.results})
+    outer = {name: len(block.steps) for name in last if name not in defined}
+    return last | outer
+
+
+def _last_by_storage(last: Mapping[str, int], storages: Storages) -> dict[str, int]:
+    final: dict[str, int] = {}
+    for name, index in last.items():
+        root = storages.root(name)
+        final[root] = max(final.get(root, -1), index)
+    return final
+
+
+def _reusable(
+    step: Step,
+    index: int,
+    storages: Storages,
+    final: Mapping[str, int],
+    kept: set[str],
+    values: Mapping[str, ir.Value],
+) -> str | None:
+    """An input that dies here and whose storage fits the first output exactly."""
+    target = step.outputs[0]
+    if target is None:
+        return None
+    output = values.get(target)
+    for position, name in enumerate(step.reads):
+        if name is None or step.kernel.input_name(position) not in step.kernel.inplace:
+            continue
+        root = storages.root(name)
+        dies = final.get(root) == index and root not in kept and name in storages.fresh
+        if dies and _fits(values.get(name), output):
+            return name
+    return None
+
+
+def _fits(value: ir.Value | None, output: ir.Value | None) -> bool:
+    if value is None or output is None or value.dtype is None:
+        return False
+    return value.dtype == output.dtype and same_shape(value, output)
+
+
+def live_bytes(block: Block, size: Callable[[str], int]) -> list[tuple[Step, int]]:
+    """Bytes held after each step, given the size of every local; the largest is the peak."""
+    held: dict[str, int] = {}
+    profile = []
+    for step in block.steps:
+        if step.out:
+            held.pop(step.out, None)
+        held.update({name: size(name) for name in step.written})
+        profile.append((step, sum(held.values())))
+        for name in step.frees:
+            held.pop(name, None)
+    return profile

@@ -1,0 +1,348 @@
+"""Graph to plan: the one place where graphs and kernels meet.
+
+Dispatch happens here, once. Every value is placed on the host or on the device, host inputs
+become literals where they are constant, and subgraphs become nested functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+
+import onnx_ir as ir
+
+from onnxtrain.errors import NodeError, NoKernelError
+from onnxtrain.graph.bindings import bound_types, opset_of
+from onnxtrain.kernels.registry import Kernel, KernelRegistry
+from onnxtrain.runtime import copies, lifetimes
+from onnxtrain.runtime.check import check
+from onnxtrain.runtime.names import Names
+from onnxtrain.runtime.order import scheduled
+from onnxtrain.runtime.plan import Argument, Block, Plan, Step
+from onnxtrain.runtime.render import attribute_text, host_literal, parameter
+from onnxtrain.types import CPU, Provider, dtype_name, op_name, type_string
+
+RESOURCE_NAMES = ("rng", "rng_host", "device", "device_host", "groups")
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerOptions:
+    """How a graph is lowered.
+
+    Attributes:
+        provider: Where kernels run.
+        deterministic: Whether kernels must give bit-identical results from run to run.
+        reuse: Whether outputs may take over the storage of dying inputs.
+    """
+
+    provider: Provider = CPU
+    deterministic: bool = False
+    reuse: bool = True
+
+
+def lower(
+    model: ir.Model,
+    registry: KernelRegistry,
+    options: LowerOptions | None = None,
+    state: Collection[str] = (),
+) -> Plan:
+    """Plan a model whose types are inferred and whose functions are inlined.
+
+    Args:
+        model: The model.
+        registry: Where kernels are looked up.
+        options: Provider and modes.
+        state: Graph inputs and initializers that are bound tensors instead of arguments.
+
+    Raises:
+        NoKernelError: if some nodes have no kernel; the message has all of them.
+    """
+    return _Lowering(model, registry, options or LowerOptions(), frozenset(state)).plan()
+
+
+class _Lowering:
+    """The work of one call of ``lower``."""
+
+    def __init__(
+        self,
+        model: ir.Model,
+        registry: KernelRegistry,
+        options: LowerOptions,
+        state: frozenset[str],
+    ) -> None:
+        self.model = model
+        self.registry = registry
+        self.options = options
+        self.names = Names()
+        for name in RESOURCE_NAMES:
+            self.names.fresh(name)
+        self.functions: dict[str, object] = {}
+        self.constants: dict[str, tuple[object, bool]] = {}
+        self.state = {name: self.names.fresh(f"s_{name}") for name in sorted(state)}
+        self.host: set[ir.Value] = set()
+        self.moved: dict[tuple[ir.Value, bool], str] = {}
+        self.values: dict[str, ir.Value] = {}
+        self.missing: list[str] = []
+
+    def plan(self) -> Plan:
+        graph = self.model.graph
+        for value in graph.inputs:
+            if self._only_host_uses(value):
+                self.host.add(value)
+        inputs = tuple(
+            self._argument(v)
+            for v in graph.inputs
+            if v.name not in self.state and v.name not in graph.initializers
+        )
+        block = self.block(graph, "step", tuple(a.local for a in inputs))
+        if self.missing:
+            raise NoKernelError("\n".join(dict.fromkeys(self.missing)))
+        fixed = {*block.parameters, *self.constants, *self.state.values()}
+        lifetimes.own_outputs(block, fixed, self.function(copies.declared(copies.copy)))
+        lifetimes.assign(block, fixed, self.values, reuse=self.options.reuse)
+        outputs = tuple(
+            dataclasses.replace(self._argument(v), local=local)
+            for v, local in zip(graph.outputs, block.results, strict=True)
+        )
+        plan = Plan(inputs, outputs, block, self.functions, self.constants, self.state)  # type: ignore[arg-type]
+        check(plan)
+        return plan
+
+    def block(self, graph: ir.Graph, name: str, parameters: tuple[str, ...]) -> Block:
+        """A function for a graph; nested graphs see the names of the outer ones."""
+        steps: list[Step] = []
+        for node, kernel in self._kernels(graph):
+            self._node(node, kernel, steps)
+        results = tuple(self._read(value, on_host=None, steps=steps) for value in graph.outputs)
+        return Block(name, parameters, steps, results)
+
+    def _kernels(self, graph: ir.Graph) -> list[tuple[ir.Node, Kernel]]:
+        """Live nodes with their kernels, mutations after the last read of what they overwrite."""
+        found = []
+        for node in graph:
+            kernel = self._resolve(node, self.options.provider)
+            if kernel is not None:
+                found.append((node, kernel))
+        return scheduled(found, graph, self.state)
+
+    def _resolve(self, node: ir.Node, provider: Provider) -> Kernel | None:
+        version = opset_of(node, self.model.graph.opset_imports)
+        types = bound_types(node, version)
+        try:
+            return self.registry.resolve(
+                node.domain, node.op_type, version, types, provider, node.name or ""
+            )
+        except NoKernelError as error:
+            self.missing.append(str(error))
+            return None
+
+    def _node(self, node: ir.Node, kernel: Kernel, steps: list[Step]) -> None:
+        on_host = self.options.provider is not CPU and self._runs_on_host(node, kernel)
+        if on_host:
+            kernel = self._resolve(node, CPU) or kernel
+        reads, args = self._arguments(node, kernel, on_host, steps)
+        nested, keywords = self._keywords(node, kernel, on_host)
+        outputs = []
+        for index, value in enumerate(node.outputs):
+            if on_host or index in kernel.host_out:
+                self.host.add(value)
+            wanted = bool(value.uses()) or value.is_graph_output()
+            outputs.append(self._local(value) if wanted and value.name else None)
+        steps.append(
+            Step(
+                kernel,
+                self.function(kernel),
+                tuple(args),
+                tuple(reads),
+                tuple(outputs),
+                keywords,
+                node.name or node.op_type,
+                _comment(node),
+                nested=tuple(nested),
+            )
+        )
+
+    def _arguments(
+        self, node: ir.Node, kernel: Kernel, on_host: bool, steps: list[Step]
+    ) -> tuple[list[str | None], list[str]]:
+        reads: list[str | None] = []
+        args: list[str] = []
+        limit = len(node.inputs) if kernel.variadic else len(kernel.inputs)
+        if any(value is not None for value in node.inputs[limit:]):
+            raise NodeError(
+                f"{op_name(node.domain, node.op_type)} takes at most {limit} inputs, "
+                f"node '{node.name}' has {len(node.inputs)}"
+            )
+        for index, value in enumerate(node.inputs[:limit]):
+            literal = kernel.input_name(index) in kernel.host
+            if value is None:
+                reads.append(None)
+                args.append("None")
+            elif literal and _is_constant(value, self.state):
+                reads.append(None)
+                args.append(self._host_constant(value))
+            else:
+                local = self._read(value, on_host=literal or on_host, steps=steps)
+                reads.append(local)
+                args.append(f"{local}.tolist()" if literal else local)
+        return reads, args
+
+    def _keywords(
+        self, node: ir.Node, kernel: Kernel, on_host: bool
+    ) -> tuple[list[Block], dict[str, str]]:
+        nested: list[Block] = []
+        keywords: dict[str, str] = {}
+        for attribute in node.attributes.values():
+            key = parameter(attribute.name)
+            if key not in kernel.attributes and not kernel.any_attribute:
+                raise NoKernelError(
+                    f"the kernel of {op_name(node.domain, node.op_type)} does not know attribute "
+                    f"'{attribute.name}' of node '{node.name}'\n  have  {kernel.describe()}"
+                )
+            if attribute.type == ir.AttributeType.GRAPH:
+                nested.append(self._subgraph(attribute.as_graph(), f"{node.name}_{key}"))
+                keywords[key] = nested[-1].name
+            else:
+                keywords[key] = self._attribute(attribute, f"{node.name}_{key}", on_host)
+        for resource in kernel.needs:
+            keywords[resource] = self._resource(resource, node, on_host)
+        if kernel.updates:
+            bound = all(self._is_state(node, kernel, name) for name in kernel.updates)
+            keywords["update"] = repr(bound)
+        return nested, keywords
+
+    def _subgraph(self, graph: ir.Graph, name: str) -> Block:
+        parameters = tuple(self._local(value) for value in graph.inputs)
+        return self.block(graph, self.names.fresh(name), parameters)
+
+    def _attribute(self, attribute: ir.Attr, name: str, on_host: bool) -> str:
+        text = attribute_text(attribute)
+        if text is not None:
+            return text
+        local = self.names.fresh(f"a_{name}")
+        self.constants[local] = (
+            attribute.value,
+            on_host or attribute.type != ir.AttributeType.TENSOR,
+        )
+        return local
+
+    def _resource(self, resource: str, node: ir.Node, on_host: bool) -> str:
+        if resource == "wanted":
+            wanted = [
+                bool(v.name) and (bool(v.uses()) or v.is_graph_output()) for v in node.outputs
+            ]
+            return repr(tuple(wanted))
+        if resource == "deterministic":
+            return repr(self.options.deterministic)
+        if resource == "opset":
+            return repr(opset_of(node, self.model.graph.opset_imports))
+        if resource == "node":
+            return repr(node.name)
+        if resource == "out_shape":
+            shape = node.outputs[0].shape
+            dims = [d if isinstance(d, int) else None for d in shape] if shape is not None else None
+            return repr(None if dims is None else tuple(dims))
+        return resource + "_host" if on_host and resource != "groups" else resource
+
+    def _is_state(self, node: ir.Node, kernel: Kernel, parameter: str) -> bool:
+        index = kernel.inputs.index(parameter)
+        value = node.inputs[index] if index < len(node.inputs) else None
+        return value is None or value.name in self.state
+
+    def _runs_on_host(self, node: ir.Node, kernel: Kernel) -> bool:
+        """Whether a node only continues a computation that is on the host already."""
+        tensors = [
+            value
+            for index, value in enumerate(node.inputs)
+            if value is not None
+            and kernel.input_name(index) not in kernel.host
+            and not _is_constant(value, self.state)
+        ]
+        if kernel.mutates or kernel.updates:
+            return False
+        if tensors:
+            return all(value in self.host for value in tensors)
+        return all(self._only_host_uses(value) for value in node.outputs)
+
+    def _only_host_uses(self, value: ir.Value) -> bool:
+        uses = value.uses()
+        if not uses or value.is_graph_output():
+            return False
+        for node, index in uses:
+            kernel = self._resolve_quietly(node)
+            if kernel is None or kernel.input_name(index) not in kernel.host:
+                return False
+        return True
+
+    def _resolve_quietly(self, node: ir.Node) -> Kernel | None:
+        version = opset_of(node, self.model.graph.opset_imports)
+        return self.registry.find(
+            node.domain, node.op_type, version, bound_types(node, version), self.options.provider
+        )
+
+    def _read(self, value: ir.Value, *, on_host: bool | None, steps: list[Step]) -> str:
+        """A name for a value where it is wanted (None: wherever it is), moved there if need be."""
+        if value.name in self.state and (value.is_graph_input() or value.is_initializer()):
+            return self.state[value.name]
+        if _is_constant(value, self.state):
+            return self._constant(value, bool(on_host))
+        local = self._local(value)
+        is_host = value in self.host
+        if self.options.provider is CPU or on_host is None or is_host == on_host:
+            return local
+        key = (value, on_host)
+        if key not in self.moved:
+            move = copies.declared(copies.to_host if on_host else copies.to_device)
+            moved = self.names.fresh(f"{local}_{'host' if on_host else 'device'}")
+            keywords = {} if on_host else {"device": "device"}
+            steps.append(
+                Step(move, self.function(move), (local,), (local,), (moved,), keywords, moved)
+            )
+            self.moved[key] = moved
+        return self.moved[key]
+
+    def _constant(self, value: ir.Value, on_host: bool) -> str:
+        on_host = on_host and self.options.provider is not CPU
+        local = self.names.of((value, on_host), value.name or "c", "h_" if on_host else "c_")
+        self.constants[local] = (value.const_value, on_host)
+        self.values[local] = value
+        return local
+
+    def _host_constant(self, value: ir.Value) -> str:
+        assert value.const_value is not None
+        data = value.const_value.numpy().tolist()
+        text = host_literal(data)
+        if text is None:
+            text = self.names.of((value, "literal"), value.name or "c", "l_")
+            self.constants[text] = (data, True)
+        return text
+
+    def _local(self, value: ir.Value) -> str:
+        local = self.names.of(value, value.name or "v")
+        self.values[local] = value
+        return local
+
+    def _argument(self, value: ir.Value) -> Argument:
+        return Argument(
+            value.name or "", self._local(value), value.type, value.shape, value in self.host
+        )
+
+    def function(self, kernel: Kernel) -> str:
+        """The name under which a program calls a kernel."""
+        name = self.names.of(kernel.fn, kernel.fn.__name__, "k_")
+        self.functions[name] = kernel.fn
+        return name
+
+
+def _is_constant(value: ir.Value, state: Iterable[str]) -> bool:
+    return value.is_initializer() and value.const_value is not None and value.name not in state
+
+
+def _comment(node: ir.Node) -> str:
+    first = node.outputs[0] if node.outputs else None
+    if first is None or first.type is None:
+        return node.op_type
+    if not isinstance(first.type, ir.TensorType):
+        return f"{node.op_type} -> {type_string(first.type)}"
+    dims = "?" if first.shape is None else ",".join(str(d) for d in first.shape)
+    return f"{node.op_type} -> {dtype_name(first.type.dtype)}[{dims}]"

@@ -1,0 +1,109 @@
+"""SessionOptions and friends: the fields of onnxruntime's that have a meaning here."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.runtime.ort_value import device_of
+from onnxtrain.types import CPU, CUDA, Provider
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """How much the graph may be changed before it is planned."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_ALL = 99
+
+
+@dataclasses.dataclass
+class SessionOptions:
+    """Options of a session.
+
+    Attributes:
+        use_deterministic_compute: Results are bit-identical from run to run.
+        enable_profiling: Write a Chrome trace with one row per node.
+        profile_file_prefix: Where the trace goes; a time stamp and ``.json`` are appended.
+        intra_op_num_threads: Threads of CPU kernels (0: leave torch's setting alone); torch has
+            one setting per process, which a session sets when it is created.
+        graph_optimization_level: Kept for compatibility.
+        seed: Seed of random operators; None draws one.
+        reuse_storage: Outputs may take over the storage of dying inputs.
+        log_severity_level: Kept for compatibility.
+        log_verbosity_level: Kept for compatibility.
+        inter_op_num_threads: Kept for compatibility; steps run in order.
+    """
+
+    use_deterministic_compute: bool = False
+    enable_profiling: bool = False
+    profile_file_prefix: str = "onnxtrain_profile"
+    intra_op_num_threads: int = 0
+    inter_op_num_threads: int = 0
+    graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    seed: int | None = None
+    reuse_storage: bool = True
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    _config: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set a free-form entry."""
+        self._config[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """Read a free-form entry.
+
+        Raises:
+            OnnxTrainError: if it was never set.
+        """
+        if key not in self._config:
+            raise OnnxTrainError(f"session config entry '{key}' was never set")
+        return self._config[key]
+
+
+ProviderLike = str | tuple[str, dict[str, Any]]
+
+
+def choose_provider(
+    providers: Sequence[ProviderLike] | None, provider_options: Sequence[dict[str, Any]] | None
+) -> tuple[Provider, torch.device]:
+    """The first provider that is there, and its device.
+
+    Raises:
+        ValueError: if a name is unknown, or none of them is available.
+    """
+    wanted = list(providers or [CPU.value])
+    options = list(provider_options or [{}] * len(wanted))
+    reasons = []
+    for item, more in zip(wanted, options, strict=True):
+        name, own = item if isinstance(item, tuple) else (item, {})
+        try:
+            provider = Provider(name)
+        except ValueError:
+            known = ", ".join(p.value for p in Provider)
+            raise ValueError(f"unknown provider '{name}'\n  have  {known}") from None
+        if provider is CPU:
+            return CPU, torch.device("cpu")
+        try:
+            index = int({**more, **own}.get("device_id", 0))
+            return CUDA, device_of("cuda", index)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError("no provider is available: " + "; ".join(reasons))
+
+
+def get_available_providers() -> list[str]:
+    """Providers that can be used on this machine, best first."""
+    return [CUDA.value, CPU.value] if torch.cuda.is_available() else [CPU.value]
+
+
+def get_device() -> str:
+    """``GPU`` or ``CPU``."""
+    return "GPU" if torch.cuda.is_available() else "CPU"

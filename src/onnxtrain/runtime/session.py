@@ -1,0 +1,164 @@
+"""InferenceSession: load, plan and run a model, with onnxruntime's interface."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import onnx_ir as ir
+import torch
+
+from onnxtrain.errors import FeedError
+from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.kernels.dtypes import array_of
+from onnxtrain.kernels.library import default_registry
+from onnxtrain.kernels.registry import KernelRegistry
+from onnxtrain.runtime.feeds import Feeds
+from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.options import ProviderLike, SessionOptions, choose_provider
+from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.plan import Argument
+from onnxtrain.runtime.profile import Profiler
+from onnxtrain.runtime.program import Program
+from onnxtrain.types import CPU, type_string
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeArg:
+    """Name, type and shape of an input or output of a model."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+class InferenceSession:
+    """Runs a model.
+
+    Args:
+        path_or_bytes: Path, bytes, ``onnx.ModelProto`` or ``onnx_ir.Model``.
+        sess_options: Options, see ``SessionOptions``.
+        providers: Providers in order of preference; the CPU if none is given.
+        provider_options: One dictionary per provider (``device_id``).
+        registry: Kernels to use instead of the built-in ones.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: ModelLike,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[ProviderLike] | None = None,
+        provider_options: Sequence[dict[str, Any]] | None = None,
+        *,
+        registry: KernelRegistry | None = None,
+        **_: Any,
+    ) -> None:
+        self._options = sess_options or SessionOptions()
+        self._provider, self._device = choose_provider(providers, provider_options)
+        if self._options.intra_op_num_threads:
+            torch.set_num_threads(self._options.intra_op_num_threads)
+        model = load_model(path_or_bytes)
+        if model is path_or_bytes:
+            model = ir.from_proto(ir.to_proto(model))
+        self._meta = model
+        lowering = LowerOptions(
+            self._provider, self._options.use_deterministic_compute, self._options.reuse_storage
+        )
+        self.plan = lower(prepare(model), registry or default_registry(), lowering)
+        self._program = Program(self.plan, self._device, seed=self._options.seed)
+        self._feeds = Feeds(self.plan.inputs, self._device)
+        self._outputs = {a.name: i for i, a in enumerate(self.plan.outputs)}
+        self._profiler = Profiler(self._program) if self._options.enable_profiling else None
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs that ``run`` takes."""
+        return [_node_arg(a) for a in self.plan.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs that ``run`` gives."""
+        return [_node_arg(a) for a in self.plan.outputs]
+
+    def get_providers(self) -> list[str]:
+        """The provider in use, and the CPU for what stays on the host."""
+        return list(dict.fromkeys([self._provider.value, CPU.value]))
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[npt.NDArray[Any] | list[npt.NDArray[Any]]]:
+        """Run the model; numpy arrays (or anything with DLPack) in, numpy arrays out."""
+        return [_to_numpy(value) for value in self.run_torch(output_names, input_feed)]
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: object = None,
+    ) -> list[OrtValue]:
+        """Run the model on values that stay where they are."""
+        return [OrtValue(v) for v in self.run_torch(output_names, input_dict_ort_values)]
+
+    def run_torch(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
+    ) -> list[Any]:
+        """Run the model; torch tensors out, on the session's device, without copies."""
+        picked = self._picked(output_names)
+        arguments = self._feeds(input_feed)
+        with deterministic(self._options.use_deterministic_compute):
+            runner = self._profiler or self._program
+            results = runner(*arguments)
+        return [results[index] for index in picked]
+
+    def _picked(self, output_names: Sequence[str] | None) -> Sequence[int]:
+        if not output_names:
+            return range(len(self.plan.outputs))
+        if unknown := [name for name in output_names if name not in self._outputs]:
+            raise FeedError(
+                f"the model has no output {', '.join(map(repr, unknown))}\n"
+                f"  outputs  {', '.join(self._outputs)}"
+            )
+        return [self._outputs[name] for name in output_names]
+
+    def end_profiling(self) -> str:
+        """Write the Chrome trace and say where it is."""
+        if self._profiler is None:
+            return ""
+        return self._profiler.write(self._options.profile_file_prefix)
+
+    def get_session_options(self) -> SessionOptions:
+        """The options in use."""
+        return self._options
+
+
+class deterministic:
+    """With: torch's own kernels are deterministic too."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    def __enter__(self) -> None:
+        if self._on:
+            self._before = torch.are_deterministic_algorithms_enabled()
+            torch.use_deterministic_algorithms(True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            torch.use_deterministic_algorithms(self._before)
+
+
+def _node_arg(argument: Argument) -> NodeArg:
+    dims: list[int | str | None] = []
+    for dim in argument.shape or ():
+        dims.append(dim if isinstance(dim, int) else dim.value)
+    return NodeArg(argument.name, type_string(argument.type), dims)
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_numpy(item) for item in value]
+    return array_of(value) if isinstance(value, torch.Tensor) else value
