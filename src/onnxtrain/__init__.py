@@ -1,0 +1,127 @@
+"""onnxtrain: the training runtime for ONNX models.
+
+Names are imported when they are first used, so that ``import onnxtrain`` is cheap and the offline
+half (gradient graphs, artifacts) never loads torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnxtrain import api, artifacts, backend, onnxblock
+    from onnxtrain.errors import (
+        CheckpointError,
+        FeedError,
+        GraphError,
+        LossError,
+        ModelError,
+        NodeError,
+        NoGradientError,
+        NoKernelError,
+        OnnxTrainError,
+        ParameterError,
+        RegistrationError,
+        SaveError,
+    )
+    from onnxtrain.gradients.rules import gradient, no_gradient
+    from onnxtrain.kernels.library import (
+        register_cpu_training_kernels,
+        register_cuda_training_kernels,
+    )
+    from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
+    from onnxtrain.runtime.options import (
+        GraphOptimizationLevel,
+        SessionOptions,
+        get_available_providers,
+        get_device,
+    )
+    from onnxtrain.runtime.ort_value import OrtValue
+    from onnxtrain.runtime.session import InferenceSession
+    from onnxtrain.training.trainer import Trainer
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "onnxtrain.errors": (
+        "CheckpointError",
+        "FeedError",
+        "GraphError",
+        "LossError",
+        "ModelError",
+        "NoGradientError",
+        "NoKernelError",
+        "NodeError",
+        "OnnxTrainError",
+        "ParameterError",
+        "RegistrationError",
+        "SaveError",
+    ),
+    "onnxtrain.gradients.rules": ("gradient", "no_gradient"),
+    "onnxtrain.kernels.library": (
+        "register_cpu_training_kernels",
+        "register_cuda_training_kernels",
+    ),
+    "onnxtrain.kernels.registry": ("Kernel", "KernelRegistry", "kernel"),
+    "onnxtrain.runtime.options": (
+        "GraphOptimizationLevel",
+        "SessionOptions",
+        "get_available_providers",
+        "get_device",
+    ),
+    "onnxtrain.runtime.ort_value": ("OrtValue",),
+    "onnxtrain.runtime.session": ("InferenceSession",),
+    "onnxtrain.training.trainer": ("Trainer",),
+}
+_MODULES = ("api", "artifacts", "backend", "onnxblock")
+_NAMES = {name: place for place, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "CheckpointError",
+    "FeedError",
+    "GraphError",
+    "GraphOptimizationLevel",
+    "InferenceSession",
+    "Kernel",
+    "KernelRegistry",
+    "LossError",
+    "ModelError",
+    "NoGradientError",
+    "NoKernelError",
+    "NodeError",
+    "OnnxTrainError",
+    "OrtValue",
+    "ParameterError",
+    "RegistrationError",
+    "SaveError",
+    "SessionOptions",
+    "Trainer",
+    "api",
+    "artifacts",
+    "backend",
+    "get_available_providers",
+    "get_device",
+    "gradient",
+    "kernel",
+    "no_gradient",
+    "onnxblock",
+    "register_cpu_training_kernels",
+    "register_cuda_training_kernels",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _MODULES:
+        return importlib.import_module(f"onnxtrain.{name}")
+    if name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'onnxtrain' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names."""
+    return sorted([*__all__, "__version__"])

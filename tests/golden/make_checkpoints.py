@@ -4,15 +4,17 @@ Needs an environment of its own with onnxruntime-training-cpu 1.19.2 (and onnx 1
 
     python tests/golden/make_checkpoints.py
 
-By itself the reference moves values to a data file from 1.8 GB on. To get a small ``external.ckpt`` that it wrote, first
-split a checkpoint in onnxtrain's own environment, then give the name of the result to this script::
+By itself the reference moves values to a data file from 1.8 GB on. To get a small
+``external.ckpt`` that it wrote, first split a checkpoint in onnxtrain's own environment, then give
+the name of the result to this script::
 
     python -c "from onnxtrain.artifacts import odtc as o; o.write_checkpoint('split.ckpt', \
         o.read_checkpoint('tests/golden/checkpoints/artifacts.ckpt'), external_threshold=0)"
     python tests/golden/make_checkpoints.py split.ckpt
 
-Each ``NAME.ckpt`` gets a ``NAME.npz`` beside it with what the checkpoint must hold, taken from the model, from the
-reference's Python API, or (for the moments of the optimizer, which the API hides) from the gradients of every step.
+Each ``NAME.ckpt`` gets a ``NAME.npz`` beside it with what the checkpoint must hold, taken from the
+model, from the reference's Python API, or (for the moments of the optimizer, which the API hides)
+from the gradients of every step.
 Keys: ``trainable/P``, ``frozen/P``, ``moment/P/momentumK``, ``step``, ``property/P``.
 """
 
@@ -124,7 +126,7 @@ def make_artifacts(folder: pathlib.Path) -> None:
 
 
 def make_adamw(folder: pathlib.Path) -> None:
-    """``adamw.ckpt``: trained, with the optimizer's state and properties; ``saved.ckpt``: without."""
+    """``adamw.ckpt``: trained, with optimizer state and properties; ``saved.ckpt``: without."""
     state = CheckpointState.load_checkpoint(str(folder / "checkpoint"))
     gradients = train(folder, state)
     CheckpointState.save_checkpoint(state, str(FOLDER / "saved.ckpt"))
@@ -159,7 +161,8 @@ def make_external(folder: pathlib.Path, split: str) -> None:
 
 def make_types() -> None:
     """``types.ckpt``: frozen parameters of every element type that a NumPy file can hold."""
-    types = "float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+    integers = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+    types = ["float64", "float16", *integers, "bool"]
     values = {name: np.arange(6).reshape(2, 3).astype(name) for name in types}
     values["scalar"] = np.array(2.5, dtype=np.float32)
     values["empty"] = np.zeros((0, 4), dtype=np.float32)

@@ -324,6 +324,14 @@ def test_symbols_reach_a_gradient_through_the_shape_of_its_input():
     assert show(inferred.graph.output[0].type) == "float[V,4]"
 
 
+def test_a_damaged_constant_says_nothing():
+    node = helper.make_node("GatherGrad", ["i0", "i1", "i2"], ["o0"], domain=MS)
+    model = model_of(node, ["int64[2]=4,5", "int64[K]", "float[K,4]"])
+    model.graph.initializer[0].raw_data = b"odd"
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    assert show(inferred.graph.output[0].type) == "float[_,_]"
+
+
 def test_types_outside_the_schema_are_refused():
     with pytest.raises(onnx.shape_inference.InferenceError, match="unsupported type"):
         infer("ReluGrad", ["int64[2]", "int64[2]"], 1)

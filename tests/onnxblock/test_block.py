@@ -3,6 +3,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -34,8 +35,6 @@ def test_block_is_abstract() -> None:
 
 
 def test_blocks_compose(echo: Any, forward: Any, run: Any) -> None:
-    import numpy as np
-
     model = forward(echo(y=(2,)), lambda y: Twice()(Twice()(y)), "y")
     (value,) = run(model, np.array([1, 2], np.float32))
     np.testing.assert_array_equal(value, [4, 8])

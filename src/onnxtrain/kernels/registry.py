@@ -71,7 +71,7 @@ class Kernel:
     special: str | None = None
     inputs: tuple[str, ...] = ()
     variadic: str | None = None
-    attributes: frozenset[str] = frozenset()
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     any_attribute: bool = False
 
     @property
@@ -279,8 +279,10 @@ def _views(view: str | Mapping[str, int] | None) -> dict[str, tuple[int, ...] | 
 
 
 def _signature(fn: Callable[..., Any], op: str, needs: Sequence[str]) -> dict[str, Any]:
-    """Inputs, variadic input and attributes, read off the function's parameters."""
-    inputs, attributes, variadic, any_attribute = [], set(), None, False
+    """Inputs, variadic input and attributes with defaults, read off the parameters."""
+    inputs: list[str] = []
+    attributes: dict[str, Any] = {}
+    variadic, any_attribute = None, False
     for p in inspect.signature(fn).parameters.values():
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             inputs.append(p.name)
@@ -289,14 +291,15 @@ def _signature(fn: Callable[..., Any], op: str, needs: Sequence[str]) -> dict[st
         elif p.kind is p.VAR_KEYWORD:
             any_attribute = True
         else:
-            attributes.add(p.name)
-    if missing := set(needs) - attributes:
+            attributes[p.name] = p.default
+    if missing := set(needs) - attributes.keys():
         raise RegistrationError(f"kernel of {op} needs {sorted(missing)} but does not take it")
-    attributes -= {"out", "update", *needs}
+    for name in ("out", "update", *needs):
+        attributes.pop(name, None)
     return {
         "inputs": tuple(inputs),
         "variadic": variadic,
-        "attributes": frozenset(attributes),
+        "attributes": attributes,
         "any_attribute": any_attribute,
     }
 

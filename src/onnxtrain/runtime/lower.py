@@ -19,7 +19,7 @@ from onnxtrain.runtime.check import check
 from onnxtrain.runtime.names import Names
 from onnxtrain.runtime.order import scheduled
 from onnxtrain.runtime.plan import Argument, Block, Plan, Step
-from onnxtrain.runtime.render import attribute_text, host_literal, parameter
+from onnxtrain.runtime.render import attribute_text, host_literal, is_default, parameter
 from onnxtrain.types import CPU, Provider, dtype_name, op_name, type_string
 
 RESOURCE_NAMES = ("rng", "rng_host", "device", "device_host", "groups")
@@ -202,7 +202,7 @@ class _Lowering:
             if attribute.type == ir.AttributeType.GRAPH:
                 nested.append(self._subgraph(attribute.as_graph(), f"{node.name}_{key}"))
                 keywords[key] = nested[-1].name
-            else:
+            elif not is_default(attribute, kernel.attributes.get(key)):
                 keywords[key] = self._attribute(attribute, f"{node.name}_{key}", on_host)
         for resource in kernel.needs:
             keywords[resource] = self._resource(resource, node, on_host)

@@ -17,6 +17,14 @@ def parameter(name: str) -> str:
     return name + "_" if keyword.iskeyword(name) else name
 
 
+def is_default(attribute: ir.Attr, default: Any) -> bool:
+    """Whether an attribute says no more than a kernel's default, and need not be printed."""
+    value: Any = attribute.value
+    return (
+        type(value) is type(default) and isinstance(value, (int, float, str)) and value == default
+    )
+
+
 def attribute_text(attribute: ir.Attr) -> str | None:
     """Source of an attribute's value, or None if it must be bound by name."""
     value: Any = attribute.value

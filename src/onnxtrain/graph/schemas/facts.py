@@ -17,6 +17,8 @@ Rule = Callable[["Facts", int], onnx.TypeProto | None]
 """Type of the output with the given index, or None to leave it open."""
 
 UNKNOWN = onnx.TensorProto.UNDEFINED
+_DTYPES = frozenset(onnx.TensorProto.DataType.values())
+_MAX_SIZE = 2**63 - 1
 _WHOLE_NUMBERS = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
 
 
@@ -64,7 +66,10 @@ class Facts:
             return None
         if data.data_location == onnx.TensorProto.EXTERNAL:
             return None
-        return tuple(int(value) for value in numpy_helper.to_array(data).reshape(-1))
+        try:
+            return tuple(int(value) for value in numpy_helper.to_array(data).reshape(-1))
+        except ValueError:  # a damaged constant: the checker reports it better
+            return None
 
     def integer(self, name: str) -> int | None:
         """An int attribute of the node, else its default, else None."""
@@ -109,6 +114,7 @@ def infer_with(
 
 def tensor_type(dtype: int, shape: Shape | None) -> onnx.TypeProto | None:
     """Tensor type of what is known; an unknown element type is left to the graph's declaration."""
+    dtype = dtype if dtype in _DTYPES else UNKNOWN
     if dtype == UNKNOWN and shape is None:
         return None
     type_ = onnx.TypeProto()
@@ -120,7 +126,7 @@ def tensor_type(dtype: int, shape: Shape | None) -> onnx.TypeProto | None:
         dim = type_.tensor_type.shape.dim.add()
         if isinstance(size, str):
             dim.dim_param = size
-        elif size is not None and size >= 0:
+        elif size is not None and 0 <= size <= _MAX_SIZE:
             dim.dim_value = size
     return type_
 

@@ -10,6 +10,8 @@ import onnx
 from onnxtrain.graph.schemas.facts import UNKNOWN, Dim, Facts, Rule, Shape, tensor_type
 from onnxtrain.types import DataType
 
+MAX_RANK = 64
+"""Longer shapes in a file are taken for damage, not believed."""
 Elem = Callable[[Facts, int], int]
 """Element type of the output with the given index."""
 Dims = Callable[[Facts, int], Shape | None]
@@ -73,11 +75,6 @@ def shape_of(index: int) -> Dims:
     return lambda facts, output: facts.shape(index)
 
 
-def shape_of_each(offset: int = 0) -> Dims:
-    """Output k has the shape of input k + offset."""
-    return lambda facts, output: facts.shape(output + offset)
-
-
 def fixed_shape(*dims: Dim) -> Dims:
     """Always the same shape; a None stands for an unknown size."""
     return lambda facts, output: dims
@@ -113,9 +110,12 @@ def content(facts: Facts, index: int) -> Shape | None:
     if numbers is not None:
         return numbers
     length = facts.shape(index)
-    if length is not None and len(length) == 1 and isinstance(length[0], int):
-        return (None,) * length[0]
-    return None
+    return of_rank(length[0]) if length is not None and len(length) == 1 else None
+
+
+def of_rank(rank: Dim) -> Shape | None:
+    """A shape of which the rank alone is known, or None if that is no sensible rank."""
+    return (None,) * rank if isinstance(rank, int) and 0 <= rank <= MAX_RANK else None
 
 
 def at(shape: Shape | None, axis: int) -> Dim:

@@ -13,7 +13,7 @@ from onnxtrain.graph.schemas.declare import (
     type_strings,
 )
 from onnxtrain.graph.schemas.facts import Facts, Shape
-from onnxtrain.graph.schemas.infer import SCALAR, Dims, fixed, from_list, typed
+from onnxtrain.graph.schemas.infer import SCALAR, Dims, fixed, from_list, of_rank, typed
 from onnxtrain.types import DataType
 
 TENSORS_AND_SEQUENCES = frozenset(type_strings(ANY)) | sequences_of(ANY)
@@ -37,7 +37,7 @@ def ranked(first: int) -> Dims:
     def dims(facts: Facts, output: int) -> Shape | None:
         ranks = facts.integers("output_tensor_ranks")
         position = output - first
-        return (None,) * ranks[position] if 0 <= position < len(ranks) else None
+        return of_rank(ranks[position]) if 0 <= position < len(ranks) else None
 
     return dims
 

@@ -20,7 +20,7 @@ from onnxtrain.kernels.precision import (
     widen,
 )
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, INTEGERS, INTS, MS, DataType
+from onnxtrain.types import FLOATS, INTS, MS
 
 _MODULAR: dict[str, Callable[..., Tensor]] = {
     "Add": torch.add,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.host import number
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
@@ -16,19 +17,10 @@ def scale(
     x: Tensor, scale: float | list[float], *, scale_down: int = 0, out: Tensor | None = None
 ) -> Tensor:
     """Y = x·s, or x / s if scale_down."""
-    factor = _single(scale)
+    factor = number(scale, "scale")
     if factor == 0:
         raise ValueError("scale is 0, allowed is any other number")
     return torch.mul(x, 1 / factor if scale_down else factor, out=out)
-
-
-def _single(value: float | list[float]) -> float:
-    """The one number inside nested lists."""
-    while isinstance(value, list):
-        if len(value) != 1:
-            raise ValueError(f"scale has {len(value)} values, allowed is a single value")
-        value = value[0]
-    return value
 
 
 @kernel("BatchScale", domain=MS, T=FLOATS, outputs=3)
@@ -61,9 +53,7 @@ def scaled_sum(
 
 
 @kernel("MixedPrecisionScale", domain=MS, SrcT=FLOATS, ScaleT=FLOATS, outputs=0)
-def mixed_precision_scale(
-    s: Tensor, *xs: Tensor, to: int, fuse_outputs: int = 0
-) -> list[Tensor]:
+def mixed_precision_scale(s: Tensor, *xs: Tensor, to: int, fuse_outputs: int = 0) -> list[Tensor]:
     """Y_k = s·x_k in another type; all of them in one vector if fuse_outputs."""
     factor, dtype = widen(s.reshape(-1)[0]), to_torch(to)
     scaled = [(widen(x) * factor).to(dtype) for x in xs]

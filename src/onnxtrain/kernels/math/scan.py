@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.host import number
 from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import NUMBERS, DataType
@@ -35,7 +36,7 @@ def _scan(
     exclusive: bool,
     reverse: bool,
 ) -> Tensor:
-    dim = axis if isinstance(axis, int) else axis[0]
+    dim = number(axis, "axis")
     values = widen(x) if x.is_floating_point() else as_int64(x)
     if reverse:
         values = values.flip(dim)

@@ -71,7 +71,7 @@ def lp_normalization(input: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     return torch.where(norm == 0, 0.0, wide / norm).to(input.dtype)
 
 
-@kernel("MeanVarianceNormalization", T=FLOATS)
+@kernel("MeanVarianceNormalization", since=9, T=FLOATS)
 def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """y = (x - mean) / (sqrt(var) + 1e-9) over the axes."""
     var, mean = torch.var_mean(widen(x), list(axes), correction=0, keepdim=True)

@@ -9,9 +9,7 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import MS
 
 
-@kernel(
-    "BroadcastGradientArgs", domain=MS, host=["a_shape", "b_shape"], host_out=[0, 1], outputs=2
-)
+@kernel("BroadcastGradientArgs", domain=MS, host=["a_shape", "b_shape"], host_out=[0, 1], outputs=2)
 def broadcast_gradient_args(a_shape: list[int], b_shape: list[int]) -> tuple[Tensor, Tensor]:
     """Axes of the broadcast shape along which a (and b) were repeated, the last one first."""
     rank = max(len(a_shape), len(b_shape))
@@ -25,7 +23,7 @@ def broadcast_gradient_args(a_shape: list[int], b_shape: list[int]) -> tuple[Ten
             b_axes.append(axis)
         elif a != b:
             raise ValueError(
-                f"shapes {a_shape} and {b_shape} do not broadcast, axis {axis} has sizes {a} and {b}"
+                f"shapes {a_shape} and {b_shape} do not broadcast: {a} and {b} at axis {axis}"
             )
     return torch.tensor(a_axes, dtype=torch.int64), torch.tensor(b_axes, dtype=torch.int64)
 

@@ -20,7 +20,8 @@ def _declare(result: DataType) -> None:
 def all_l2(*xs: Tensor) -> Tensor:
     """√(Σ x²) over all elements of all inputs, as a scalar in the type of computation."""
     norms = torch._foreach_norm(list(xs), 2, dtype=acc(xs[0].dtype))
-    return torch.linalg.vector_norm(torch.stack(norms))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return total
 
 
 for _result in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):

@@ -103,9 +103,9 @@ def _sum_of(function: Callable[[Tensor], Tensor], x: Tensor, dims: _Dims, keep: 
 
 def l2(x: Tensor, dims: _Dims, keep: bool) -> Tensor:
     """√(Σ x²)."""
-    if x.is_floating_point():
-        return store(torch.linalg.vector_norm(x, 2, dims, keep, dtype=acc(x.dtype)), x)
-    return torch.linalg.vector_norm(x.to(torch.float64), 2, dims, keep).to(x.dtype)
+    dtype = acc(x.dtype) if x.is_floating_point() else torch.float64
+    values = x if x.is_floating_point() else x.to(dtype)
+    return store(torch.linalg.vector_norm(values, 2, dims, keep, dtype=dtype), x)
 
 
 def log_sum(x: Tensor, dims: _Dims, keep: bool) -> Tensor:

@@ -90,4 +90,5 @@ def _cut(x: Tensor, axis: int, sizes: Sequence[int], count: int) -> Sequence[Ten
             f"cannot split using {list(sizes)}: axis {axis} has size {x.shape[axis]} "
             f"and there are {count} outputs"
         )
-    return x.split(list(sizes), axis)
+    parts: Sequence[Tensor] = x.split(list(sizes), axis)
+    return parts

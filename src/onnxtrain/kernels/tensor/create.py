@@ -85,7 +85,8 @@ def _range_of(dtype: torch.dtype) -> Callable[..., Tensor]:
         else:
             count = max(-((start - limit) // delta), 0)
             steps = torch.arange(count, device=device)
-        return (steps * delta + start).to(dtype)
+        values: Tensor = (steps * delta + start).to(dtype)
+        return values
 
     return range_
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
-from onnxtrain.kernels.tensor.indices import sum_rows, wrapped
+from onnxtrain.kernels.tensor.indices import add_at, sum_rows, wrapped
 from onnxtrain.kernels.tensor.movable import movable
 from onnxtrain.types import FLOATS, INTS, MS
 
@@ -101,21 +100,8 @@ def gather_elements_grad(
     if dy.device.type != "cpu":
         dy = dy.masked_fill(~_in_range(indices, shape[axis]), 0)
     index = wrapped(indices, shape[axis]).long()
-    if deterministic and dy.device.type != "cpu":
-        dx.index_put_(_places(index, axis), widen(dy), accumulate=True)
-    else:
-        dx.scatter_add_(axis, index, widen(dy))
+    add_at(dx, axis, index, widen(dy), ordered=deterministic)
     return dx.to(dy.dtype)
-
-
-def _places(index: Tensor, axis: int) -> tuple[Tensor, ...]:
-    """Index tensors of all axes for ``index_put_``, which sums in a fixed order on a GPU."""
-    places = [
-        torch.arange(n, device=index.device).reshape([-1 if i == d else 1 for i in range(index.ndim)])
-        for d, n in enumerate(index.shape)
-    ]
-    places[axis] = index
-    return tuple(places)
 
 
 def _in_range(indices: Tensor, size: int) -> Tensor:

@@ -62,3 +62,15 @@ def sum_rows(rows: Tensor, values: Tensor, count: int, *, ordered: bool) -> Tens
     return total.to(values.dtype)
 
 
+def add_at(total: Tensor, axis: int, index: Tensor, values: Tensor, *, ordered: bool) -> None:
+    """total[m with m[axis] replaced by index[m]] += values[m], in place.
+
+    With ``ordered`` the additions happen in a fixed order on every device.
+    """
+    if not ordered or total.device.type == "cpu":
+        total.scatter_add_(axis, index, values)
+        return
+    steps = [torch.arange(n, device=index.device) for n in index.shape]
+    places = list(torch.meshgrid(*steps, indexing="ij"))
+    places[axis] = index
+    total.index_put_(tuple(places), values, accumulate=True)

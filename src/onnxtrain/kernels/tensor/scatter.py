@@ -7,14 +7,16 @@ import math
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import acc, from_order, in_order
+from onnxtrain.kernels.precision import acc, as_signed, from_order, in_order, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
-from onnxtrain.kernels.tensor.indices import flat_rows, wrapped
+from onnxtrain.kernels.tensor.indices import add_at, flat_rows, wrapped
 from onnxtrain.kernels.tensor.movable import movable
 from onnxtrain.types import INTS
 
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+_OF_TRUTH = {"add": "max", "mul": "min"}
+"""Reductions of truth values, by that of the numbers 0 and 1 which gives the same."""
 
 
 @kernel("Scatter", since=9, inplace=["data"], Tind=INTS)
@@ -24,10 +26,10 @@ def scatter_elements_11(
 ) -> Tensor:
     """data, with out[m with m[axis] replaced by indices[m]] = updates[m]."""
     axis = axis_of(axis, data.ndim)
-    out = data.clone() if out is None else out.copy_(data)
     index = wrapped(indices, data.shape[axis]).long()
-    movable(out).scatter_(axis, index, movable(updates))
-    return out
+    own = _owned(data, out)
+    movable(own).scatter_(axis, index, movable(updates))
+    return own
 
 
 @kernel("ScatterElements", since=16, inplace=["data"], needs=["deterministic"], Tind=INTS)
@@ -46,7 +48,9 @@ def scatter_elements(
         return scatter_elements_11(data, indices, updates, axis=axis, out=out)
     axis = axis_of(axis, data.ndim)
     index = wrapped(indices, data.shape[axis]).long()
-    return _reduced(data, axis, index, updates, reduction, deterministic, out)
+    own = _owned(data, out)
+    _reduce_into(own, axis, index, updates, reduction, deterministic)
+    return own
 
 
 @kernel("ScatterND", since=11, until=15, inplace=["data"])
@@ -69,34 +73,70 @@ def scatter_nd(
 ) -> Tensor:
     """data, with updates[n, :] written to, or reduced into, the slice at the tuple indices[n]."""
     depth = indices.shape[-1]
-    count = math.prod(data.shape[:depth])
     rows = flat_rows(indices, data.shape[:depth])
-    table = data.reshape(count, -1) if data.numel() else data.reshape(count, 0)
-    values = updates.reshape(rows.numel(), table.shape[1])
+    inner = math.prod(data.shape[depth:])
+    own = _owned(data, out)
+    table = own.view(math.prod(data.shape[:depth]), inner)
+    values = updates.reshape(rows.numel(), inner)
     index = rows[:, None].expand_as(values)
-    if reduction != "none":
-        result = _reduced(table, 0, index, values, reduction, deterministic)
+    if reduction == "none":
+        movable(table).scatter_(0, index, movable(values))
     else:
-        result = table.clone()
-        movable(result).scatter_(0, index, movable(values))
-    result = result.reshape(data.shape)
-    return result if out is None else out.copy_(result)
+        _reduce_into(table, 0, index, values, reduction, deterministic)
+    return own
 
 
-def _reduced(
-    data: Tensor,
-    axis: int,
-    index: Tensor,
-    updates: Tensor,
-    reduction: str,
-    deterministic: bool,
+@kernel("TensorScatter", since=24, inplace=["past_cache"])
+def tensor_scatter(
+    past_cache: Tensor,
+    update: Tensor,
+    write_indices: Tensor | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
     out: Tensor | None = None,
 ) -> Tensor:
-    """scatter_reduce in every type: 16-bit floats in float32, unsigned ones in a signed type."""
+    """The cache with batch b's update written from position write_indices[b] on along the axis."""
+    if mode not in ("linear", "circular"):
+        raise ValueError(f"mode '{mode}' is not one of linear, circular")
+    axis = axis_of(axis, past_cache.ndim)
+    size, length = past_cache.shape[axis], update.shape[axis]
+    own = _owned(past_cache, out)
+    if write_indices is None:
+        own.narrow(axis, 0, length).copy_(update)
+        return own
+    index = write_indices[:, None] + torch.arange(length, device=own.device)
+    index = index.remainder(size) if mode == "circular" else wrapped(index, size)
+    index = index.reshape([update.shape[i] if i in (0, axis) else 1 for i in range(update.ndim)])
+    movable(own).scatter_(axis, index.expand_as(update), movable(update))
+    return own
+
+
+def _owned(data: Tensor, out: Tensor | None) -> Tensor:
+    """A contiguous copy of the data, which the caller may overwrite: in ``out`` if it serves."""
+    if out is None or not out.is_contiguous():
+        return data.clone(memory_format=torch.contiguous_format)
+    return out.copy_(data)
+
+
+def _reduce_into(
+    own: Tensor, axis: int, index: Tensor, updates: Tensor, reduction: str, ordered: bool
+) -> None:
+    """own = f(own, updates) in place, in a type that torch reduces without loss."""
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction '{reduction}' is not one of none, {', '.join(_REDUCTIONS)}")
-    raise NotImplementedError
-
-
-def tensor_scatter() -> None:
-    """x"""
+    if own.dtype is torch.bool:
+        how = _OF_TRUTH.get(reduction, reduction)
+        _reduce_into(own.view(torch.uint8), axis, index, updates.view(torch.uint8), how, ordered)
+    elif acc(own.dtype) is not own.dtype:
+        wide = widen(own)
+        _reduce_into(wide, axis, index, widen(updates), reduction, ordered)
+        own.copy_(wide)
+    elif reduction == "add":
+        add_at(as_signed(own), axis, index, as_signed(updates), ordered=ordered)
+    elif reduction == "mul" or as_signed(own).dtype is own.dtype:
+        as_signed(own).scatter_reduce_(axis, index, as_signed(updates), _REDUCTIONS[reduction])
+    else:
+        signed = in_order(own)
+        _reduce_into(signed, axis, index, in_order(updates), reduction, ordered)
+        own.copy_(from_order(signed, own.dtype))

@@ -43,4 +43,4 @@ def pad_and_unflatten(input: Tensor, indices: Tensor, unflatten_dims: list[int])
     count = unflatten_dims[0] * unflatten_dims[1]
     rows = input.new_zeros((count, *input.shape[1:]))
     rows.index_copy_(0, wrapped(indices, count).long(), input)
-    return rows.unflatten(0, unflatten_dims)
+    return rows.reshape(*unflatten_dims, *input.shape[1:])

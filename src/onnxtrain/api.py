@@ -1,0 +1,8 @@
+"""The training API: drop-in for ``onnxruntime.training.api``."""
+
+from onnxtrain.training.checkpoint import CheckpointState
+from onnxtrain.training.lr_scheduler import LinearLRScheduler
+from onnxtrain.training.module import Module
+from onnxtrain.training.optimizer import Optimizer
+
+__all__ = ["CheckpointState", "LinearLRScheduler", "Module", "Optimizer"]

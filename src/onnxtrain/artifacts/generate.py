@@ -1,0 +1,182 @@
+"""generate_artifacts: from a forward model to the files that training needs."""
+
+from __future__ import annotations
+
+import enum
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from onnxtrain import onnxblock
+from onnxtrain.artifacts.files import ArtifactPaths, atomic_write
+from onnxtrain.errors import ModelError
+from onnxtrain.graph.load import load_model
+from onnxtrain.transforms.protos import build_training_models
+
+
+class LossType(enum.Enum):
+    """Losses that ``generate_artifacts`` knows by name."""
+
+    MSELoss = 1
+    CrossEntropyLoss = 2
+    BCEWithLogitsLoss = 3
+    L1Loss = 4
+
+
+class OptimType(enum.Enum):
+    """Optimizers that ``generate_artifacts`` knows by name."""
+
+    AdamW = 1
+    SGD = 2
+
+
+def generate_artifacts(
+    model: onnx.ModelProto | str,
+    requires_grad: Sequence[str] | None = None,
+    frozen_params: Sequence[str] | None = None,
+    loss: LossType | onnxblock.Block | None = None,
+    optimizer: OptimType | onnxblock.Block | None = None,
+    artifact_directory: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    ort_format: bool = False,
+    custom_op_library: str | None = None,
+    additional_output_names: list[str] | None = None,
+    nominal_checkpoint: bool = False,
+    loss_input_names: list[str] | None = None,
+) -> None:
+    """Write the training, evaluation and optimizer models and the checkpoint.
+
+    Args:
+        model: The forward model, or its path.
+        requires_grad: Parameters to train.
+        frozen_params: Parameters that are exposed but not trained.
+        loss: A loss type, a block that takes the model's outputs, or None if the first output of
+            the model is the loss.
+        optimizer: An optimizer type, a block, or None for no optimizer model.
+        artifact_directory: Where the files go; the current folder by default.
+        prefix: What the file names begin with.
+        ort_format: Not available; ONNX files are always written.
+        custom_op_library: Not available; operators of your own are registered in Python.
+        additional_output_names: Values to return after the loss.
+        nominal_checkpoint: Also write a checkpoint without values.
+        loss_input_names: Values to pass to the loss instead of the model's outputs.
+
+    Raises:
+        RuntimeError: if an argument contradicts another; nothing was written.
+    """
+    trainable, frozen = list(requires_grad or ()), list(frozen_params or ())
+    _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
+    optimizer_block = _optimizer_block(optimizer)
+    proto = _proto(model)
+    with onnxblock.base(proto) as accessor:
+        names = loss_input_names or [output.name for output in proto.graph.output]
+        result = _loss_block(loss)(*names)
+        outputs = [result] if isinstance(result, str) else list(result)
+        outputs += [n for n in additional_output_names or () if n not in outputs]
+        forward = accessor.model
+    training, evaluation = build_training_models(
+        forward,
+        trainable=trainable,
+        frozen=frozen,
+        loss_output=outputs[0],
+        output_names=outputs,
+    )
+    parameters = _parameters(forward, trainable, frozen)
+    optimizer_model = None
+    if optimizer_block is not None:
+        with onnxblock.empty_base(_opset(forward)):
+            optimizer_block(parameters)
+            optimizer_model = optimizer_block.to_model_proto()
+    paths = ArtifactPaths(pathlib.Path(artifact_directory or "."), prefix)
+    _save(paths.training_model, training)
+    _save(paths.eval_model, evaluation)
+    onnxblock.save_checkpoint(parameters, paths.checkpoint)
+    if nominal_checkpoint:
+        onnxblock.save_checkpoint(parameters, paths.nominal_checkpoint, nominal_checkpoint=True)
+    if optimizer_model is not None:
+        _save(paths.optimizer_model, optimizer_model)
+
+
+def _check_arguments(
+    trainable: Sequence[str],
+    frozen: Sequence[str],
+    ort_format: bool,
+    custom_op_library: str | None,
+    additional_output_names: list[str] | None,
+) -> None:
+    if both := sorted(set(trainable) & set(frozen)):
+        raise RuntimeError(f"parameters both trained and frozen: {', '.join(both)}")
+    if ort_format:
+        raise RuntimeError("ort_format is not available; the ONNX files serve every runtime")
+    if custom_op_library is not None:
+        raise RuntimeError(
+            "custom_op_library is not available; register kernels with @kernel and gradients "
+            "with @gradient instead"
+        )
+    if additional_output_names is not None and not isinstance(additional_output_names, list):
+        raise RuntimeError(
+            f"additional_output_names must be a list, got {type(additional_output_names).__name__}"
+        )
+
+
+def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise RuntimeError(
+            f"model must be an onnx.ModelProto or a path, got {type(model).__name__}"
+        )
+    load_model(model)
+    try:
+        return onnx.load(os.fspath(model))
+    except Exception as error:
+        raise ModelError(f"cannot load '{model}': {error}") from error
+
+
+def _loss_block(loss: Any) -> Any:
+    if loss is None:
+        return onnxblock.blocks.PassThrough()
+    if isinstance(loss, LossType):
+        return getattr(onnxblock.loss, loss.name)()
+    if isinstance(loss, onnxblock.Block):
+        return loss
+    raise RuntimeError(
+        f"unknown loss {loss!r}\n  have  {', '.join(t.name for t in LossType)}, or a Block"
+    )
+
+
+def _optimizer_block(optimizer: Any) -> Any:
+    if optimizer is None:
+        return None
+    if isinstance(optimizer, OptimType):
+        return getattr(onnxblock.optim, optimizer.name)()
+    if hasattr(optimizer, "to_model_proto"):
+        return optimizer
+    raise TypeError(
+        f"unknown optimizer {optimizer!r}\n  have  {', '.join(t.name for t in OptimType)}, "
+        "or a Block with to_model_proto()"
+    )
+
+
+def _parameters(
+    model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str]
+) -> tuple[list[onnx.TensorProto], list[onnx.TensorProto]]:
+    """Trainable and frozen parameters in initializer order; all are frozen if none is named."""
+    tensors = list(model.graph.initializer)
+    if not trainable and not frozen:
+        return [], tensors
+    return (
+        [t for t in tensors if t.name in trainable],
+        [t for t in tensors if t.name in frozen],
+    )
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+
+
+def _save(path: str | os.PathLike[str], model: onnx.ModelProto) -> None:
+    atomic_write(path, model.SerializeToString())

@@ -1,0 +1,66 @@
+"""Write onnx-ir models to files, atomically, with external data when they are large."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import onnx_ir as ir
+
+from onnxtrain.artifacts.files import atomic_write, atomic_write_pair
+
+EXTERNAL_BYTES = 1800 * 2**20
+"""From this size on weights go to a file of their own, since a protobuf ends at 2 GiB."""
+
+
+def save_model(
+    model: ir.Model, path: str | os.PathLike[str], *, external_bytes: int = EXTERNAL_BYTES
+) -> None:
+    """Write a model; a crash at any moment leaves the old file or the new one.
+
+    Raises:
+        SaveError: if the file could not be written.
+    """
+    weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
+    if sum(v.const_value.nbytes for v in weights) < external_bytes:  # type: ignore[union-attr]
+        atomic_write(path, ir.to_proto(model).SerializeToString())
+        return
+    _save_external(model, pathlib.Path(path), weights)
+
+
+def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value]) -> None:
+    """Weights one after the other in ``<file>.data``, aligned as readers that map files want."""
+    offset = 0
+    tensors = {}
+    parts: list[tuple[int, ir.TensorProtocol]] = []
+    for value in weights:
+        tensor = value.const_value
+        assert tensor is not None
+        offset += -offset % 4096
+        parts.append((offset, tensor))
+        tensors[value] = ir.ExternalTensor(
+            f"{path.name}.data",
+            offset,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape),
+            name=value.name or "",
+            base_dir=str(path.parent),
+        )
+        offset += tensor.nbytes
+    for value, external in tensors.items():
+        value.const_value = external
+    try:
+        proto = ir.to_proto(model).SerializeToString()
+    finally:
+        for (_, tensor), value in zip(parts, weights, strict=True):
+            value.const_value = tensor
+
+    def write(stream: object) -> None:
+        position = 0
+        for start, tensor in parts:
+            stream.write(b"\0" * (start - position))  # type: ignore[attr-defined]
+            stream.write(tensor.tobytes())  # type: ignore[attr-defined]
+            position = start + tensor.nbytes
+
+    atomic_write_pair(path, proto, write)

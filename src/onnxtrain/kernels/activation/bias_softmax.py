@@ -1,0 +1,63 @@
+"""BiasSoftmax, and softmax fused with dropout in both directions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.activation.mask import check_ratio, drop, keep_mask
+from onnxtrain.kernels.activation.softmax import as_rows, softmax_grad
+from onnxtrain.kernels.host import number
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+
+@kernel("BiasSoftmax", domain=MS, T=FLOATS)
+def bias_softmax(data: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+    """Y = Softmax(data + bias) over all axes from ``axis`` on.
+
+    With r rows of data to each row of bias, row i takes the bias row i // r (inner broadcast), or
+    i modulo the number of bias rows (outer).
+    """
+    rows = as_rows(data, axis)
+    width = rows.shape[1]
+    bias_rows = bias.reshape(-1, width) if width else bias.reshape(1, 0)
+    if bias_rows.shape[0] == 0 or rows.shape[0] % bias_rows.shape[0]:
+        raise ValueError(
+            f"bias has {bias_rows.shape[0]} rows, allowed is a divisor of the {rows.shape[0]} "
+            "rows of data"
+        )
+    count = bias_rows.shape[0]
+    if is_inner_broadcast:
+        total = rows.reshape(count, rows.shape[0] // count, width) + bias_rows.unsqueeze(1)
+    else:
+        total = rows.reshape(rows.shape[0] // count, count, width) + bias_rows
+    return torch.softmax(total, -1).view(data.shape)
+
+
+@kernel("BiasSoftmaxDropout", domain=MS, T=FLOATS, host=["ratio"], needs=["rng"], outputs=3)
+def bias_softmax_dropout(
+    data: Tensor,
+    bias: Tensor,
+    ratio: float | None = None,
+    *,
+    axis: int = 1,
+    is_inner_broadcast: int,
+    seed: int | None = None,
+    rng: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """s = BiasSoftmax(data, bias); Y = s / (1 - ratio) where the mask is true; also mask and s."""
+    rate = check_ratio(number(ratio, "ratio", 0.5))
+    softmax = bias_softmax(data, bias, axis=axis, is_inner_broadcast=is_inner_broadcast)
+    mask = keep_mask(softmax, rate, seed, rng)
+    return drop(softmax, mask, rate), mask, softmax
+
+
+@kernel("SoftmaxDropoutGrad", domain=MS, T=FLOATS, host=["ratio"])
+def softmax_dropout_grad(
+    dy: Tensor, mask: Tensor, softmax_y: Tensor, ratio: float | None = None, *, axis: int
+) -> Tensor:
+    """dX = SoftmaxGrad(DropoutGrad(dY, mask, ratio), y), over all axes from ``axis`` on."""
+    rate = check_ratio(number(ratio, "ratio", 0.5))
+    inner = drop(dy, mask.reshape(dy.shape), rate)
+    return softmax_grad(as_rows(inner, axis), as_rows(softmax_y, axis), axis=1).view(dy.shape)

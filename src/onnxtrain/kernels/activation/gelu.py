@@ -1,0 +1,98 @@
+"""Gelu: exact, by tanh, by a sigmoid; with a bias; and their gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.activation.native import backward, forward
+from onnxtrain.kernels.precision import store, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, MS
+
+aten = torch.ops.aten
+
+_QUICK = 1.7020000219345093
+"""1.702 as the schema stores it, in float32."""
+
+
+@kernel("Gelu", since=20, T=FLOATS, inplace=["x"])
+def gelu(x: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
+    """Y = x·Φ(x), or x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))) if approximate is tanh."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate is {approximate!r}, allowed are 'none' and 'tanh'")
+    return forward(aten.gelu, x, approximate=approximate, out=out)
+
+
+@kernel("Gelu", domain=MS, T=FLOATS, inplace=["x"])
+def gelu_exact(x: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Y = x·Φ(x)."""
+    return gelu(x, out=out)
+
+
+@kernel("GeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
+def gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """dX = dY·(Φ(x) + x·φ(x))."""
+    return backward(aten.gelu_backward, dy, x, approximate="none", out=out)
+
+
+@kernel("BiasGelu", domain=MS, T=FLOATS)
+def bias_gelu(a: Tensor, b: Tensor) -> Tensor:
+    """C = Gelu(a + b), b along the last axis."""
+    total = a + b
+    return gelu(total, out=total)
+
+
+@kernel("BiasGeluGrad_dX", domain=MS, T=FLOATS, inplace=["dy"])
+def bias_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """dX = GeluGrad(dY, x + b)."""
+    _check_bias(dy, x, b)
+    return gelu_grad(dy, x + b, out=out)
+
+
+@kernel("FastGelu", domain=MS, T=FLOATS)
+def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Y = Gelu(x + bias) by tanh."""
+    if bias is None:
+        return gelu(x, approximate="tanh")
+    total = x + bias
+    return gelu(total, approximate="tanh", out=total)
+
+
+@kernel("FastGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
+def fast_gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """dX = dY·(1 + t + x·(1 - t²)·√(2/π)·(1 + 0.134145·x²)) / 2, t being Gelu's tanh."""
+    return backward(aten.gelu_backward, dy, x, approximate="tanh", out=out)
+
+
+@kernel("BiasFastGeluGrad_dX", domain=MS, T=FLOATS, inplace=["dy"])
+def bias_fast_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """dX = FastGeluGrad(dY, x + b)."""
+    _check_bias(dy, x, b)
+    return fast_gelu_grad(dy, x + b, out=out)
+
+
+def _check_bias(dy: Tensor, x: Tensor, b: Tensor) -> None:
+    if dy.shape != x.shape:
+        raise ValueError(f"dY has shape {tuple(dy.shape)}, allowed is that of X, {tuple(x.shape)}")
+    if x.ndim == 0 or b.shape != x.shape[-1:]:
+        raise ValueError(
+            f"B has shape {tuple(b.shape)}, allowed is that of the last axis of X, {tuple(x.shape)}"
+        )
+
+
+@kernel("QuickGelu", domain=MS, T=FLOATS, inplace=["x"])
+def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -> Tensor:
+    """Y = x·sigmoid(α·x)."""
+    wide = widen(x)
+    return store(torch.sigmoid(wide * alpha).mul_(wide), x, out)
+
+
+@kernel("QuickGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
+def quick_gelu_grad(
+    dy: Tensor, x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None
+) -> Tensor:
+    """dX = dY·s·(1 + v·(1 - s)) with v = α·x and s = sigmoid(v)."""
+    v = widen(x) * alpha
+    s = torch.sigmoid(v)
+    return store((1 - s).mul_(v).add_(1).mul_(s).mul_(widen(dy)), dy, out)

@@ -1,0 +1,95 @@
+"""Which elements dropout keeps: random masks, and their packed form.
+
+A node with a seed draws from Philox 4x32-10 with the seed as its key and the element's position as
+its counter, so its mask depends on nothing else: not on the session, the device, or what ran
+before. A node without a seed draws from the session's generator.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MASK32 = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+def check_ratio(ratio: float) -> float:
+    """The ratio, if elements can be dropped at it."""
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, which is outside range [0, 1)")
+    return ratio
+
+
+def keep_mask(x: Tensor, ratio: float, seed: int | None, rng: torch.Generator | None) -> Tensor:
+    """Truth values in the shape of a tensor, true with probability 1 - ratio."""
+    if ratio == 0:
+        return torch.ones(x.shape, dtype=torch.bool, device=x.device)
+    if seed is not None:
+        return (_uniform(x.numel(), seed, x.device) < 1 - ratio).view(x.shape)
+    mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
+    return mask.bernoulli_(1 - ratio, generator=rng)
+
+
+def drop(x: Tensor, mask: Tensor, ratio: float, out: Tensor | None = None) -> Tensor:
+    """Y = x / (1 - ratio) where the mask is true, else 0."""
+    kept = torch.where(mask, x, x.new_zeros(()), out=out)
+    return kept if ratio == 0 else kept.mul_(1 / (1 - ratio))
+
+
+def pack(mask: Tensor) -> Tensor:
+    """Truth values as bits of uint32 words, element i at bit i mod 32 of word i // 32."""
+    flat = mask.reshape(-1)
+    padded = torch.nn.functional.pad(flat, (0, -flat.numel() % 32)).view(-1, 8).to(torch.uint8)
+    return torch.sum(padded << _places(mask.device), -1, dtype=torch.uint8).view(torch.uint32)
+
+
+def unpack(words: Tensor, like: Tensor) -> Tensor:
+    """The truth values behind packed words, in the shape of a tensor."""
+    if words.numel() != packed_size(like):
+        raise ValueError(
+            f"mask has {words.numel()} words, {packed_size(like)} hold {like.numel()} elements"
+        )
+    octets = words.reshape(-1).view(torch.uint8).unsqueeze(-1)
+    bits = (octets >> _places(words.device)) & 1
+    return bits.view(-1)[: like.numel()].view(like.shape).to(torch.bool)
+
+
+def all_kept(x: Tensor) -> Tensor:
+    """The packed mask that keeps everything."""
+    octets = torch.full((packed_size(x) * 4,), 0xFF, dtype=torch.uint8, device=x.device)
+    return octets.view(torch.uint32)
+
+
+def packed_size(x: Tensor) -> int:
+    """How many words the mask of a tensor takes."""
+    return -(-x.numel() // 32)
+
+
+def _places(device: torch.device) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=device)
+
+
+def _uniform(count: int, seed: int, device: torch.device) -> Tensor:
+    """Numbers in (0, 1], number i from word i mod 4 of Philox at the counter i // 4."""
+    index = torch.arange(-(-count // 4), device=device)
+    zero = torch.zeros_like(index)
+    words = _philox([zero, zero, index & _MASK32, index >> 32], seed)
+    return (torch.stack(words, -1).view(-1)[:count].to(torch.float32) * 2.0**-32).add_(2.0**-33)
+
+
+def _philox(counter: list[Tensor], seed: int) -> list[Tensor]:
+    """Ten rounds of Philox 4x32: 32-bit words in int64 tensors, whose products wrap at 64 bits."""
+    c0, c1, c2, c3 = counter
+    keys = [seed & _MASK32, (seed >> 32) & _MASK32]
+    for _ in range(10):
+        even, odd = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            ((odd >> 32) & _MASK32) ^ c1 ^ keys[0],
+            odd & _MASK32,
+            ((even >> 32) & _MASK32) ^ c3 ^ keys[1],
+            even & _MASK32,
+        )
+        keys = [(key + weyl) & _MASK32 for key, weyl in zip(keys, _WEYL, strict=True)]
+    return [c0, c1, c2, c3]

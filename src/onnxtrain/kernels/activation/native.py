@@ -1,0 +1,29 @@
+"""torch's own fused operators, written into given memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def forward(op: Any, x: Tensor, *more: Any, out: Tensor | None, **options: Any) -> Tensor:
+    """Run a function of x into ``out``, or into fresh memory like that of x."""
+    room = torch.empty_like(x) if out is None else out
+    result: Tensor = op.out(x, *more, out=room, **options)
+    return result
+
+
+def backward(
+    op: Any, dy: Tensor, operand: Tensor, *more: Any, out: Tensor | None, **options: Any
+) -> Tensor:
+    """Run the gradient of a function into ``out``, or into fresh memory like that of dY."""
+    if dy.shape != operand.shape:
+        raise ValueError(
+            f"dY has shape {tuple(dy.shape)}, allowed is that of the second input, "
+            f"{tuple(operand.shape)}"
+        )
+    room = torch.empty_like(dy) if out is None else out
+    result: Tensor = op.grad_input(dy, operand, *more, grad_input=room, **options)
+    return result

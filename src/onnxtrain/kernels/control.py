@@ -1,0 +1,128 @@
+"""Gradient accumulation and reset, events between threads, the line between the two passes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
+from onnxtrain.types import FLOATS, MS
+
+EVENTS = 4096
+"""How many events a process has."""
+
+
+@kernel(
+    "InPlaceAccumulator",
+    domain=MS,
+    updates=["old_sum"],
+    view="old_sum",
+    T=FLOATS,
+    T_GRAD=FLOATS,
+)
+def in_place_accumulator(
+    old_sum: Tensor, value: Tensor, update_signal: Tensor | None = None, *, update: bool = False
+) -> Tensor:
+    """new_sum = old_sum + value, or old_sum if the signal is false."""
+    value = value.to(old_sum.dtype)
+    if update_signal is not None:
+        value = torch.where(update_signal.reshape(()), value, 0.0)
+    return old_sum.add_(value) if update else old_sum + value
+
+
+@kernel(
+    "InPlaceAccumulatorV2",
+    domain=MS,
+    outputs=2,
+    host=["overwrite_flag"],
+    host_out=[0],
+    mutates=["accumulation_buffer"],
+    view={"accumulation_buffer": 1},
+    T=FLOATS,
+    T_GRAD=FLOATS,
+)
+def in_place_accumulator_v2(
+    accumulation_buffer: Tensor, value: Tensor, overwrite_flag: Any = None
+) -> tuple[Tensor, Tensor]:
+    """buffer += value, or buffer = value if the flag is set; always reports an update."""
+    if accumulation_buffer.shape != value.shape:
+        raise ValueError(
+            f"accumulation_buffer shape {tuple(accumulation_buffer.shape)} "
+            f"is not that of the value {tuple(value.shape)}"
+        )
+    if overwrite_flag is not None and single(overwrite_flag):
+        accumulation_buffer.copy_(value)
+    else:
+        accumulation_buffer.add_(value.to(accumulation_buffer.dtype))
+    return torch.ones(1, dtype=torch.bool), accumulation_buffer
+
+
+@kernel("ZeroGradient", domain=MS, updates=["old_gradient"], view="old_gradient", T1=FLOATS)
+def zero_gradient(old_gradient: Tensor, reset_signal: Tensor, *, update: bool = False) -> Tensor:
+    """Zeros, after whatever makes the signal."""
+    return old_gradient.zero_() if update else torch.zeros_like(old_gradient)
+
+
+@functools.cache
+def event(identifier: int) -> threading.Event:
+    """The event of a number, the same one for all threads of the process."""
+    if not 0 <= identifier < EVENTS:
+        raise ValueError(f"event {identifier} is out of range [0, {EVENTS}) and is not -1")
+    return threading.Event()
+
+
+def reset_events() -> None:
+    """Forget all events that were recorded."""
+    event.cache_clear()
+
+
+@kernel(
+    "RecordEvent",
+    domain=MS,
+    outputs=0,
+    host=["event_identifier"],
+    needs=["wanted"],
+    view="input_data",
+)
+def record_event(
+    event_identifier: Any, *input_data: Tensor, wanted: tuple[bool, ...]
+) -> Sequence[Tensor]:
+    """Wake all that wait for the event (-1: none), then hand the inputs on."""
+    identifier = int(single(event_identifier))
+    if identifier != -1:
+        event(identifier).set()
+    return input_data[: len(wanted)]
+
+
+@kernel(
+    "WaitEvent",
+    domain=MS,
+    outputs=0,
+    host=["event_identifier"],
+    needs=["wanted"],
+    view="input_data",
+)
+def wait_event(
+    event_identifier: Any, *input_data: Tensor, wanted: tuple[bool, ...]
+) -> Sequence[Tensor]:
+    """Block the host's thread until the event was recorded (-1: do not), then hand the inputs on."""
+    identifier = int(single(event_identifier))
+    if identifier != -1:
+        event(identifier).wait()
+    return input_data[: len(wanted)]
+
+
+@kernel("YieldOp", domain=MS, outputs=0, special="yield")
+def yield_op(
+    *module_outputs: Tensor,
+    full_shape_outputs: Sequence[int] = (),
+    non_differentiable_outputs: Sequence[int] = (),
+) -> Sequence[Tensor]:
+    """Hand the forward's results out and take their gradients; a plan runs it, not a call."""
+    raise RuntimeError("YieldOp is the line between forward and backward and cannot be called")

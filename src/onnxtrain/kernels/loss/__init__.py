@@ -1,0 +1,5 @@
+"""Losses over class labels and their gradients."""
+
+from onnxtrain.kernels.loss import cross_entropy, last_axis, likelihood
+
+__all__ = ["cross_entropy", "last_axis", "likelihood"]

@@ -1,0 +1,126 @@
+"""Cross entropy of scores with class labels (classes on axis 1), and its gradients.
+
+Without an ``ignore_index`` the label -1 is ignored, as the reference's kernels do. The mean over
+nothing but ignored labels is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.loss import labels as over_labels
+from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
+from onnxtrain.types import FLOATS, INTS, MS
+
+
+@kernel("SoftmaxCrossEntropyLoss", since=12, outputs=2, T=FLOATS, Tind=INTS)
+def softmax_cross_entropy_loss(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    ignore_index: int = -1,
+    reduction: str = "mean",
+) -> tuple[Tensor, Tensor]:
+    """l_i = -log_softmax(scores)[i, label_i] * weights[label_i]; mean divides by the weights' sum."""
+    return _loss(scores, labels, weights, ignore_index, reduction, scores.dtype)
+
+
+@kernel("SoftmaxCrossEntropyLossGrad", domain=MS, T=FLOATS, Tind=INTS)
+def softmax_cross_entropy_loss_grad(
+    dy: Tensor,
+    log_prob: Tensor,
+    label: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -1,
+    reduction: str = "mean",
+) -> Tensor:
+    """d[i, c] = dy * w_i * (exp(log_prob[i, c]) - [c == label_i]) / sum(w); 0 for ignored rows."""
+    return _grad(dy, log_prob, label, weight, ignore_index, reduction)
+
+
+@kernel(
+    "SoftmaxCrossEntropyLossInternal",
+    domain=MS,
+    outputs=2,
+    host=["ignore_index"],
+    T=FLOATS,
+    Tind=INTS,
+)
+def softmax_cross_entropy_loss_internal(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    ignore_index: Any = None,
+    *,
+    output_type: int | None = None,
+    reduction: str = "mean",
+) -> tuple[Tensor, Tensor]:
+    """SoftmaxCrossEntropyLoss with the ignored label as an input and a type for the outputs."""
+    dtype = scores.dtype if output_type is None else to_torch(output_type)
+    return _loss(scores, labels, weights, _ignored(ignore_index), reduction, dtype)
+
+
+@kernel(
+    "SoftmaxCrossEntropyLossInternalGrad", domain=MS, host=["ignore_index"], T=FLOATS, Tind=INTS
+)
+def softmax_cross_entropy_loss_internal_grad(
+    dy: Tensor,
+    log_prob: Tensor,
+    label: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: Any = None,
+    bias: Tensor | None = None,
+    *,
+    output_type: int | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """SoftmaxCrossEntropyLossGrad + bias, in the type that is asked for."""
+    dtype = log_prob.dtype if output_type is None else to_torch(output_type)
+    ignore = _ignored(ignore_index)
+    if bias is None:
+        return _grad(dy, log_prob, label, weight, ignore, reduction).to(dtype)
+    wide = log_prob.to(acc(log_prob.dtype))
+    grad = _grad(dy, wide, label, weight, ignore, reduction)
+    return (grad + bias.reshape(grad.shape)).to(dtype)
+
+
+def _ignored(value: Any) -> int:
+    return -1 if value is None else int(single(value))
+
+
+def _loss(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    over_labels.check(scores, labels, weights, reduction)
+    log_prob = torch.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, dtype))
+    found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
+    each_weight = over_labels.sample_weights(found, ignored, weights, acc(log_prob.dtype))
+    each = over_labels.losses(log_prob, found, ignored, each_weight)
+    return over_labels.reduce(each, each_weight, reduction).to(dtype), log_prob.to(dtype)
+
+
+def _grad(
+    dy: Tensor,
+    log_prob: Tensor,
+    label: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    over_labels.check(log_prob, label, weight, reduction)
+    found, ignored = over_labels.usable(label, log_prob.shape[1], ignore_index)
+    each_weight = over_labels.sample_weights(found, ignored, weight, acc(log_prob.dtype))
+    return over_labels.logits_grad(dy, log_prob, found, ignored, each_weight, reduction)

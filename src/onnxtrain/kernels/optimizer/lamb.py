@@ -1,0 +1,138 @@
+"""LAMB: Adam whose step is scaled, per tensor, by the norms of weights and step."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.optimizer.scaling import (
+    bias_correction,
+    check_flag,
+    chosen,
+    gradient_divisor,
+    scalar,
+    unscaled,
+)
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import MS
+
+GROUP = 5
+MOST_GROUPS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """One parameter: weights, gradient, both moments, 16-bit weights if it has them."""
+
+    weights: Tensor
+    gradient: Tensor
+    first: Tensor
+    second: Tensor
+    mixed: Tensor | None
+
+
+@kernel("LambOptimizer", domain=MS, outputs=0, view="groups")
+def lamb_optimizer(
+    update_signal: Tensor | None,
+    loss_scale: Tensor | None,
+    gradient_norm: Tensor | None,
+    r: Tensor,
+    step: Tensor | None = None,
+    *groups: Tensor | None,
+    alpha: Sequence[float] = (0.9,) * MOST_GROUPS,
+    beta: Sequence[float] = (0.999,) * MOST_GROUPS,
+    lambda_: Sequence[float] = (0.0,) * MOST_GROUPS,
+    epsilon: Sequence[float] = (1e-6,) * MOST_GROUPS,
+    max_norm_clip: Sequence[float] = (1.0,) * MOST_GROUPS,
+    ratio_min: float = -math.inf,
+    ratio_max: float = math.inf,
+    do_bias_correction: int = 1,
+) -> list[Tensor | None]:
+    """d = lambda w + (m / c1) / (sqrt(v / c2) + epsilon); w -= r * |w| / |d| * d.
+
+    Elements whose step or result is not finite keep their old values.
+    """
+    check_flag("do_bias_correction", do_bias_correction)
+    parameters = _groups(groups)
+    _check_lists(len(parameters), alpha, beta, lambda_, epsilon, max_norm_clip)
+    count = step if do_bias_correction else None
+    outputs: list[Tensor | None] = [None if step is None else chosen(update_signal, step + 1, step)]
+    for p, a, b, decay, small, most in zip(
+        parameters, alpha, beta, lambda_, epsilon, max_norm_clip, strict=False
+    ):
+        work = p.weights.dtype
+        g = unscaled(
+            p.gradient, gradient_divisor(loss_scale, gradient_norm, most, work), work
+        )
+        d, first, second = _direction(p, g, a, b, decay, small, count)
+        rate = _trust(p.weights, d, scalar(r, work), ratio_min, ratio_max)
+        made = _moved(p, d.to(work) * -rate, first, second)
+        outputs += [
+            None if new is None or old is None else chosen(update_signal, new, old)
+            for new, old in zip(made, dataclasses.astuple(p), strict=True)
+        ]
+    return outputs
+
+
+def _direction(
+    p: Group, g: Tensor, alpha: float, beta: float, decay: float, epsilon: float, step: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Adam's step in the gradient's type and the new moments; not finite: 0 and the old ones."""
+    w, work = p.weights, g.dtype
+    first = p.first.to(work) * alpha + g * (1 - alpha)
+    second = p.second.to(work) * beta + g.square() * (1 - beta)
+    c1, c2 = bias_correction(alpha, step, work), bias_correction(beta, step, work)
+    d = decay * w + (first / c1) / ((second / c2).sqrt() + epsilon)
+    finite = d.isfinite()
+    return (
+        torch.where(finite, d, 0.0).to(p.gradient.dtype),
+        torch.where(finite, first.to(p.first.dtype), p.first),
+        torch.where(finite, second.to(p.second.dtype), p.second),
+    )
+
+
+def _trust(w: Tensor, d: Tensor, rate: Tensor, low: float, high: float) -> Tensor:
+    """rate * clamp(|w| / |d|), or the rate itself if one of the norms is 0."""
+    squares = [t.to(w.dtype).square().sum() for t in (w, d)]
+    ratio = (squares[0] / squares[1]).sqrt().clamp(max=high).clamp(min=low)
+    return torch.where((squares[0] != 0) & (squares[1] != 0), rate * ratio, rate)
+
+
+def _moved(p: Group, delta: Tensor, first: Tensor, second: Tensor) -> list[Tensor | None]:
+    """New weights, the step that was taken, moments and 16-bit weights."""
+    new = p.weights + delta
+    finite = new.isfinite()
+    weights = torch.where(finite, new, p.weights)
+    taken = torch.where(finite, delta, 0.0).to(p.gradient.dtype)
+    mixed = None if p.mixed is None else weights.to(p.mixed.dtype)
+    return [weights, taken, first, second, mixed]
+
+
+def _groups(tensors: Sequence[Tensor | None]) -> list[Group]:
+    """Five inputs make a parameter; only its 16-bit weights may be missing."""
+    if not tensors or len(tensors) % GROUP:
+        raise ValueError(f"parameters come in groups of {GROUP} inputs, there are {len(tensors)}")
+    found = []
+    for index in itertools.count(0, GROUP):
+        if index == len(tensors):
+            return found
+        weights, gradient, first, second, mixed = tensors[index : index + GROUP]
+        if weights is None or gradient is None or first is None or second is None:
+            raise ValueError(f"group {index // GROUP} lacks weights, gradient or a moment")
+        found.append(Group(weights, gradient, first, second, mixed))
+    return found
+
+
+def _check_lists(count: int, *lists: Sequence[float]) -> None:
+    """Refuse hyper-parameters that are not one for each group (more are allowed for the norms)."""
+    *exact, norms = lists
+    for name, values in zip(("alpha", "beta", "lambda", "epsilon"), exact, strict=True):
+        if len(values) != count:
+            raise ValueError(f"{name} has {len(values)} values for {count} parameters")
+    if len(norms) < count:
+        raise ValueError(f"max_norm_clip has {len(norms)} values for {count} parameters")

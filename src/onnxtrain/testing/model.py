@@ -1,0 +1,166 @@
+"""The model of a row: one node, run through the whole runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+
+from onnxtrain.graph.infer import infer
+from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
+from onnxtrain.kernels.registry import KernelRegistry
+from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.session import InferenceSession
+from onnxtrain.testing.case import Case
+from onnxtrain.testing.table import opsets, schema_of
+from onnxtrain.types import CPU, CUDA, DataType
+
+Value = torch.Tensor | list[torch.Tensor] | None
+PROVIDERS = {"cpu": CPU.value, "cuda": CUDA.value}
+
+
+def draw(case: Case, dtype: DataType, seed: int = 0) -> list[Value]:
+    """Inputs of a row, rounded to the type under test (or to their own fixed types)."""
+    drawn = case.draw(seed)
+    return [
+        None if item is None else rounded(value, to_torch(item.dtype or dtype))
+        for item, value in zip(case.inputs, drawn, strict=True)
+    ]
+
+
+def rounded(value: Any, dtype: torch.dtype) -> Any:
+    """A tensor, or each tensor of a list, in another element type; whole numbers wrap around."""
+    if isinstance(value, (list, tuple)):
+        return [rounded(item, dtype) for item in value]
+    if value.dtype.is_floating_point and not dtype.is_floating_point and dtype != torch.bool:
+        value = value.to(torch.int64)
+    return value.to(dtype)
+
+
+def input_name(case: Case, index: int) -> str:
+    """Name of an input in the model of a row."""
+    formals = schema_of(case).inputs
+    name = formals[min(index, len(formals) - 1)].name
+    return name if index < len(formals) - 1 else f"{name}_{index}"
+
+
+def feeds_of(case: Case, inputs: Sequence[Value]) -> dict[str, Any]:
+    """What the model of a row is fed: the inputs that are neither absent nor constant."""
+    return {
+        input_name(case, index): value
+        for index, (item, value) in enumerate(zip(case.inputs, inputs, strict=True))
+        if item is not None and not item.constant
+    }
+
+
+def one_node_model(case: Case, inputs: Sequence[Value]) -> onnx.ModelProto:
+    """A model of one node whose inputs have the types of the given values.
+
+    Constant inputs become initializers; the outputs have the types that inference finds.
+    """
+    return ir.to_proto(_model(case, inputs))
+
+
+def _model(case: Case, inputs: Sequence[Value]) -> ir.Model:
+    values: list[ir.Value | None] = []
+    for index, (item, value) in enumerate(zip(case.inputs, inputs, strict=True)):
+        constant = item is not None and item.constant
+        values.append(
+            None if value is None else typed_value(input_name(case, index), value, constant)
+        )
+    node = ir.Node(
+        case.domain,
+        case.op,
+        values,
+        [attribute(case, name, value) for name, value in case.attributes.items()],
+        num_outputs=case.outputs,
+        name="node",
+    )
+    for index, value in enumerate(node.outputs):
+        value.name = "" if index in case.empty else f"y{index}"
+    graph = ir.Graph(
+        [v for v in values if v is not None and v.const_value is None],
+        [value for value in node.outputs if value.name],
+        nodes=[node],
+        initializers=[v for v in values if v is not None and v.const_value is not None],
+        opset_imports=opsets(case),
+        name=case.op,
+    )
+    return infer(ir.Model(graph, ir_version=onnx.IR_VERSION))
+
+
+def typed_value(name: str, value: torch.Tensor | list[torch.Tensor], constant: bool) -> ir.Value:
+    """A graph value with the type and shape of a tensor (or of a list of tensors)."""
+    if isinstance(value, list):
+        element = from_torch(value[0].dtype if value else torch.float32)
+        return ir.Value(name=name, type=ir.SequenceType(ir.TensorType(element)))
+    content = ir.tensor(array_of(value), name=name) if constant else None
+    return ir.Value(
+        name=name,
+        type=ir.TensorType(from_torch(value.dtype)),
+        shape=ir.Shape(value.shape),
+        const_value=content,
+    )
+
+
+def attribute(case: Case, name: str, value: Any) -> ir.Attr:
+    """An attribute of a row in the type that the schema declares."""
+    declared = schema_of(case).attributes.get(name)
+    if isinstance(value, torch.Tensor):
+        value = array_of(value)
+    if isinstance(value, np.ndarray):
+        return ir.AttrTensor(name, ir.tensor(value))
+    if declared is None or isinstance(value, ir.Graph):
+        return ir.convenience.convert_attribute(name, value)
+    kind = ir.AttributeType(int(declared.type))
+    if kind == ir.AttributeType.FLOAT:
+        value = float(value)
+    elif kind == ir.AttributeType.INT:
+        value = int(value)
+    elif kind in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        value = tuple(value)
+    return ir.Attr(name, kind, value)
+
+
+def declared_types(model: onnx.ModelProto) -> list[torch.dtype | None]:
+    """Element types of a model's outputs, None where inference could not tell."""
+    found = []
+    for value in ir.from_proto(model).graph.outputs:
+        found.append(None if value.dtype in (None, DataType.UNDEFINED) else to_torch(value.dtype))
+    return found
+
+
+def on_device(value: Any, device: str) -> Any:
+    """A copy of a tensor, or of each tensor of a list, on a device."""
+    if isinstance(value, list):
+        return [on_device(item, device) for item in value]
+    return value.clone().to(device) if isinstance(value, torch.Tensor) else value
+
+
+def run_model(
+    model: onnx.ModelProto,
+    feeds: dict[str, Any],
+    device: str = "cpu",
+    *,
+    registry: KernelRegistry | None = None,
+    reuse: bool = True,
+) -> list[Any]:
+    """Outputs of a model on copies of the feeds."""
+    options = SessionOptions(seed=0, reuse_storage=reuse)
+    session = InferenceSession(model, options, [PROVIDERS[device]], registry=registry)
+    return session.run_torch(None, {k: on_device(v, device) for k, v in feeds.items()})
+
+
+def evaluate(
+    case: Case,
+    inputs: Sequence[Value],
+    device: str = "cpu",
+    registry: KernelRegistry | None = None,
+) -> list[Any]:
+    """Outputs of a row (those that are named) as the runtime computes them."""
+    model = one_node_model(case, inputs)
+    return run_model(model, feeds_of(case, inputs), device, registry=registry)

@@ -1,0 +1,91 @@
+"""Every row there is, and the element types in which each can be tried."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import onnx
+
+from onnxtrain.graph import schemas
+from onnxtrain.testing.case import Case, rows
+from onnxtrain.types import ONNX, DataType, dtype_name, op_name
+
+FAMILIES = (
+    "activation",
+    "control",
+    "loss",
+    "math",
+    "nn",
+    "optimizer",
+    "reduction",
+    "sequence",
+    "tensor",
+)
+"""Modules of ``onnxtrain.testing.cases``."""
+OPSET_BESIDE = 21
+"""Version of ONNX's own domain in models of operators of another domain."""
+_ANY = 2**31 - 1
+
+
+@functools.cache
+def table() -> tuple[Case, ...]:
+    """All rows."""
+    modules = []
+    for family in FAMILIES:
+        try:
+            modules.append(importlib.import_module(f"onnxtrain.testing.cases.{family}"))
+        except ModuleNotFoundError:
+            continue
+    return tuple(rows(module.CASES for module in modules))
+
+
+def opsets(case: Case) -> dict[str, int]:
+    """Opset imports of the model of a row."""
+    if case.domain == ONNX:
+        return {ONNX: case.opset or onnx.defs.onnx_opset_version()}
+    version = case.opset or schema_of(case).since_version
+    return {ONNX: OPSET_BESIDE, case.domain: version}
+
+
+def schema_of(case: Case) -> onnx.defs.OpSchema:
+    """The operator's schema at the row's version.
+
+    Raises:
+        LookupError: if no such operator is registered.
+    """
+    newest = onnx.defs.onnx_opset_version() if case.domain == ONNX else _ANY
+    found = schemas.get(case.domain, case.op, case.opset or newest)
+    if found is None:
+        raise LookupError(f"no schema for {op_name(case.domain, case.op)} of row '{case}'")
+    return found
+
+
+def trial_types(case: Case) -> list[DataType]:
+    """Types of a row that the schema allows where the type under test is used.
+
+    A row whose inputs all have fixed types is tried once, whatever its types say.
+    """
+    schema = schema_of(case)
+    wanted = sorted(case.dtypes)
+    formals = list(schema.inputs)
+    constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    free = [index for index, item in enumerate(case.inputs) if item and item.dtype is None]
+    if not free:
+        return wanted[:1]
+    for index in free:
+        name = formals[min(index, len(formals) - 1)].type_str
+        allowed = constraints.get(name, {name})
+        wanted = [dtype for dtype in wanted if _strings(dtype) & allowed]
+    return wanted
+
+
+def _strings(dtype: DataType) -> set[str]:
+    tensor = f"tensor({dtype_name(dtype)})"
+    return {tensor, f"seq({tensor})", f"optional({tensor})", f"optional(seq({tensor}))"}
+
+
+def one_type(case: Case) -> DataType | None:
+    """The type in which a row is tried where one is enough: float if it can be."""
+    types = trial_types(case)
+    return DataType.FLOAT if DataType.FLOAT in types else next(iter(types), None)

@@ -1,0 +1,1 @@
+"""Training: parameters and their checkpoint, the module, the optimizer, schedules, the trainer."""

@@ -1,0 +1,222 @@
+"""CheckpointState: the live parameters of a training run, and their file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from onnxtrain.artifacts import odtc
+from onnxtrain.errors import CheckpointError, ParameterError
+from onnxtrain.kernels.dtypes import array_of, tensor_of
+
+GROUP = "group0"
+"""The only parameter group that the checkpoint format knows."""
+LEARNING_RATE = "onnxtrain.learning_rate"
+"""Property that carries the learning rate, which the format itself has no field for."""
+
+
+class Parameter:
+    """One parameter: its value, and its gradient once a module trains it."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, requires_grad: bool) -> None:
+        self._name = name
+        self.tensor = tensor
+        self.grad_tensor: torch.Tensor | None = None
+        self._requires_grad = requires_grad
+
+    @property
+    def name(self) -> str:
+        """Name in the model."""
+        return self._name
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether it is trained."""
+        return self._requires_grad
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """A copy of the value; assigning overwrites the value in place."""
+        return array_of(self.tensor).copy()
+
+    @data.setter
+    def data(self, value: npt.ArrayLike | torch.Tensor) -> None:
+        given = value if isinstance(value, torch.Tensor) else tensor_of(np.asarray(value))
+        if given.shape != self.tensor.shape or given.dtype != self.tensor.dtype:
+            raise ParameterError(
+                f"parameter '{self._name}' is {self.tensor.dtype} {list(self.tensor.shape)}, "
+                f"cannot take {given.dtype} {list(given.shape)}"
+            )
+        with torch.no_grad():
+            self.tensor.copy_(given)
+
+    @property
+    def grad(self) -> npt.NDArray[Any] | None:
+        """A copy of the accumulated gradient, or None if there is none yet."""
+        return None if self.grad_tensor is None else array_of(self.grad_tensor).copy()
+
+    def __repr__(self) -> str:
+        kind = "trainable" if self._requires_grad else "frozen"
+        return f"Parameter({self._name}, {self.tensor.dtype}, {list(self.tensor.shape)}, {kind})"
+
+
+class Parameters:
+    """Parameters by name."""
+
+    def __init__(self, items: dict[str, Parameter], nominal: bool) -> None:
+        self._items = items
+        self.nominal = nominal
+
+    def __getitem__(self, name: str) -> Parameter:
+        if name not in self._items:
+            raise ParameterError(
+                f"there is no parameter '{name}'\n  have  {', '.join(list(self._items)[:20])}"
+            )
+        if self.nominal:
+            raise CheckpointError(
+                "the state is nominal: it has names but no values\n"
+                "  load the parameters first with Module.copy_buffer_to_parameters"
+            )
+        return self._items[name]
+
+    def __setitem__(self, name: str, value: npt.ArrayLike | torch.Tensor) -> None:
+        self[name].data = value  # type: ignore[assignment]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[tuple[str, Parameter]]:
+        return iter(sorted(self._items.items()))
+
+    def __repr__(self) -> str:
+        return "\n".join(repr(item) for _, item in self)
+
+    def in_order(self, trainable: bool | None = None) -> list[Parameter]:
+        """All parameters, or those that are (or are not) trained, in the order of the file."""
+        return [
+            p for p in self._items.values() if trainable is None or p.requires_grad == trainable
+        ]
+
+
+class Properties:
+    """The user's own values: whole numbers, floating point numbers and strings."""
+
+    def __init__(self, items: dict[str, int | float | str]) -> None:
+        self._items = items
+
+    def __getitem__(self, name: str) -> int | float | str:
+        return self._items[name]
+
+    def __setitem__(self, name: str, value: int | float | str) -> None:
+        if isinstance(value, (np.integer, np.floating)):
+            value = value.item()
+        if not isinstance(value, (int, float, str)):
+            raise TypeError(f"property '{name}' must be int, float or str, not {type(value)}")
+        self._items[name] = int(value) if isinstance(value, bool) else value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[tuple[str, int | float | str]]:
+        return iter(sorted(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+@dataclasses.dataclass
+class OptimizerState:
+    """Step count, learning rates and moments of the optimizer."""
+
+    step: int = 0
+    learning_rate: float | None = None
+    initial_learning_rate: float = 0.0
+    moments: dict[str, dict[str, torch.Tensor]] = dataclasses.field(default_factory=dict)
+
+
+class CheckpointState:
+    """Parameters, optimizer state and properties of a training run.
+
+    Modules and optimizers work on the tensors held here, so saving always saves what is current.
+    """
+
+    def __init__(
+        self,
+        parameters: dict[str, Parameter],
+        properties: dict[str, int | float | str] | None = None,
+        optimizer: OptimizerState | None = None,
+        nominal: bool = False,
+    ) -> None:
+        self.parameters = Parameters(parameters, nominal)
+        self.properties = Properties(dict(properties or {}))
+        self.optimizer = optimizer
+
+    @staticmethod
+    def load_checkpoint(checkpoint_uri: str | os.PathLike[str]) -> CheckpointState:
+        """Load a checkpoint file.
+
+        Raises:
+            CheckpointError: if it is damaged or of another version.
+        """
+        data = odtc.read_checkpoint(checkpoint_uri)
+        parameters = {
+            name: Parameter(name, tensor_of(array), trained)
+            for items, trained in ((data.trainable, True), (data.frozen, False))
+            for name, array in items.items()
+        }
+        properties = dict(data.properties)
+        rate = properties.pop(LEARNING_RATE, None)
+        optimizer = None
+        if GROUP in data.optimizer_groups:
+            group = data.optimizer_groups[GROUP]
+            moments = {
+                name: {key: tensor_of(array) for key, array in states.items()}
+                for name, states in group.states.items()
+            }
+            known = float(rate) if isinstance(rate, (int, float)) else None
+            optimizer = OptimizerState(group.step, known, group.initial_learning_rate, moments)
+        return CheckpointState(parameters, properties, optimizer, data.nominal)
+
+    @staticmethod
+    def save_checkpoint(
+        state: CheckpointState,
+        checkpoint_uri: str | os.PathLike[str],
+        include_optimizer_state: bool = False,
+    ) -> None:
+        """Write a checkpoint file; a crash at any moment leaves the old one or the new one."""
+        if state.parameters.nominal:
+            raise CheckpointError("the state is nominal: there are no values to save")
+        data = odtc.CheckpointData(
+            trainable=_arrays(state.parameters.in_order(trainable=True)),
+            frozen=_arrays(state.parameters.in_order(trainable=False)),
+            properties=dict(state.properties),
+        )
+        if include_optimizer_state and state.optimizer is not None:
+            data.optimizer_groups[GROUP] = _group(state.optimizer)
+            if state.optimizer.learning_rate is not None:
+                data.properties[LEARNING_RATE] = state.optimizer.learning_rate
+        odtc.write_checkpoint(checkpoint_uri, data)
+
+
+def _arrays(items: list[Parameter]) -> dict[str, npt.NDArray[Any]]:
+    return {p.name: array_of(p.tensor) for p in sorted(items, key=lambda p: p.name)}
+
+
+def _group(optimizer: OptimizerState) -> odtc.OptimizerGroup:
+    states = {
+        name: {key: array_of(tensor) for key, tensor in moments.items()}
+        for name, moments in sorted(optimizer.moments.items())
+    }
+    return odtc.OptimizerGroup(optimizer.step, optimizer.initial_learning_rate, states)

@@ -1,0 +1,109 @@
+"""Optimizer: runs the optimizer model over a module's parameters and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxtrain.errors import CheckpointError, ModelError
+from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.kernels.library import default_registry
+from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.program import Program
+from onnxtrain.training.checkpoint import OptimizerState
+from onnxtrain.training.module import Module
+from onnxtrain.types import CPU, CUDA
+
+DEFAULT_LEARNING_RATE = 0.001
+MOMENTS = {"first_order_moments": "momentum0", "second_order_moments": "momentum1"}
+"""Inputs of optimizer models that carry state, and its names in checkpoints."""
+_INPUTS = ("learning_rate", "step", "params", "gradients", *MOMENTS)
+
+
+class Optimizer:
+    """Updates a module's parameters.
+
+    Args:
+        optimizer_uri: The optimizer model: a path, or the model itself.
+        module: Whose parameters it updates.
+    """
+
+    def __init__(self, optimizer_uri: ModelLike, module: Module) -> None:
+        self._module = module
+        model = prepare(load_model(optimizer_uri))
+        names = [str(v.name) for v in model.graph.inputs]
+        if unknown := [name for name in names if name not in _INPUTS]:
+            raise ModelError(
+                f"not an optimizer model: unknown inputs {', '.join(map(repr, unknown))}\n"
+                f"  inputs must be among {', '.join(_INPUTS)}"
+            )
+        self._moments = [name for name in MOMENTS if name in names]
+        provider = CUDA if module.device.type == "cuda" else CPU
+        plan = lower(model, default_registry(), LowerOptions(provider))
+        self._program = Program(plan, module.device)
+        self._inputs = [a.name for a in plan.inputs]
+        self._lists: dict[str, list[torch.Tensor]] | None = None
+        state = module.state
+        state.optimizer = state.optimizer or OptimizerState()
+        self.state = state.optimizer
+        if self.state.learning_rate is None:
+            self.state.learning_rate = self.state.initial_learning_rate or DEFAULT_LEARNING_RATE
+        if not state.parameters.nominal:
+            self._bind()
+
+    def _bind(self) -> dict[str, list[torch.Tensor]]:
+        """The lists that the optimizer model works on; moments are made where there are none."""
+        trained = self._module.parameters_in_order(trainable_only=True)
+        known = self.state.moments
+        if known and (missing := [p.name for p in trained if p.name not in known]):
+            raise CheckpointError(
+                f"the checkpoint has no optimizer state for {', '.join(map(repr, missing[:8]))}"
+            )
+        for parameter in trained:
+            own = known.setdefault(parameter.name, {})
+            for name in self._moments:
+                key = MOMENTS[name]
+                old = own.get(key)
+                if old is None:
+                    own[key] = torch.zeros_like(parameter.tensor)
+                elif old.shape != parameter.tensor.shape:
+                    raise CheckpointError(
+                        f"optimizer state of '{parameter.name}' has shape {list(old.shape)}, "
+                        f"the parameter {list(parameter.tensor.shape)}"
+                    )
+                else:
+                    own[key] = old.to(parameter.tensor.device)
+        self._lists = {
+            "params": [p.tensor for p in trained],
+            "gradients": [p.grad_tensor for p in trained if p.grad_tensor is not None],
+            **{name: [known[p.name][MOMENTS[name]] for p in trained] for name in self._moments},
+        }
+        return self._lists
+
+    def step(self) -> None:
+        """Update every trained parameter from its gradient."""
+        lists = self._lists if self._lists is not None else self._bind()
+        scalars: dict[str, Any] = {
+            "learning_rate": torch.tensor([self.state.learning_rate], dtype=torch.float32),
+            "step": torch.tensor([self.state.step + 1]),
+        }
+        feeds = {**scalars, **lists}
+        done = self._program(*(feeds[name] for name in self._inputs))[0]
+        if bool(done.all()):
+            self.state.step += 1
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Set the learning rate from the next step on."""
+        self.state.learning_rate = float(learning_rate)
+
+    def get_learning_rate(self) -> float:
+        """The learning rate in use."""
+        assert self.state.learning_rate is not None
+        return self.state.learning_rate
+
+    @property
+    def steps_taken(self) -> int:
+        """How many updates were made."""
+        return self.state.step

@@ -1,0 +1,1 @@
+"""Changes to whole models: training and evaluation form, the training graph, extraction."""

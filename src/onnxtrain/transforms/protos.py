@@ -1,0 +1,41 @@
+"""The training graph for callers that hold protobuf models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.errors import LossError
+from onnxtrain.transforms.training_graph import build_models, parameters_to_inputs
+
+
+def build_training_models(
+    model: onnx.ModelProto,
+    *,
+    trainable: Sequence[str],
+    frozen: Sequence[str],
+    loss_output: str,
+    output_names: Sequence[str],
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Training and evaluation model of a forward model with a loss.
+
+    Args:
+        model: The forward model; it is not changed.
+        trainable: Initializers (or inputs) to train.
+        frozen: Initializers that become inputs but are not trained. If both are empty, every
+            initializer becomes an input.
+        loss_output: Name of the loss.
+        output_names: All outputs, the loss first.
+
+    Raises:
+        LossError: if the loss is not the first output.
+    """
+    if not output_names or output_names[0] != loss_output:
+        raise LossError(f"loss '{loss_output}' must be the first output, got {list(output_names)}")
+    working = ir.from_proto(model)
+    moved = {*trainable, *frozen} or set(working.graph.initializers)
+    parameters_to_inputs(working, moved)
+    models = build_models(working, trainable=list(trainable), outputs=list(output_names))
+    return ir.to_proto(models.training), ir.to_proto(models.evaluation)

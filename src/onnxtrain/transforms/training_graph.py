@@ -1,0 +1,198 @@
+"""The training graph: forward, loss, backward and accumulation, in the reference's contract.
+
+Inputs, in order: the user's, the parameters, one ``<p>_grad.accumulation.buffer`` per trainable
+parameter, and ``lazy_reset_grad``. Outputs: the loss, other outputs, and one
+``<p>_grad.accumulation.out`` per trainable parameter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError, ParameterError
+from onnxtrain.gradients.engine import backward, seed_of
+from onnxtrain.graph.edit import remove_dead, value_names
+from onnxtrain.graph.phase import Phase, mark
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
+from onnxtrain.types import MS, DataType
+
+BUFFER_SUFFIX = "_grad.accumulation.buffer"
+FLAG_SUFFIX = "_grad.accumulation.out"
+RESET_INPUT = "lazy_reset_grad"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingModels:
+    """What training needs: the step's graph and the graph for evaluation."""
+
+    training: ir.Model
+    evaluation: ir.Model
+
+
+def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
+    """Turn initializers into graph inputs, in initializer order; their values are left out."""
+    graph = model.graph
+    given = {value.name for value in graph.inputs}
+    if unknown := sorted(set(names) - set(graph.initializers) - given):
+        raise ParameterError(
+            f"the model has no parameter {', '.join(map(repr, unknown))}\n"
+            f"  initializers  {', '.join(list(graph.initializers)[:20])}"
+        )
+    for name in [n for n in graph.initializers if n in names]:
+        value = graph.initializers[name]
+        tensor = value.const_value
+        if value.type is None and tensor is not None:
+            value.type = ir.TensorType(tensor.dtype)
+        if value.shape is None and tensor is not None:
+            value.shape = ir.Shape(tensor.shape)
+        del graph.initializers[name]
+        value.const_value = None
+        if not value.is_graph_input():
+            graph.inputs.append(value)
+
+
+def build_models(
+    model: ir.Model,
+    *,
+    trainable: Sequence[str],
+    outputs: Sequence[str],
+    form: TrainingForm | None = None,
+) -> TrainingModels:
+    """Training and evaluation models of a model whose parameters are inputs already.
+
+    Args:
+        model: Forward graph with the loss in it.
+        trainable: Inputs whose gradients are accumulated.
+        outputs: Names of the outputs; the first one is the loss.
+        form: How the model is put into training form.
+
+    Raises:
+        LossError: if the first output is not a floating point scalar.
+        NoGradientError: if an operator in the way has no gradient rule.
+        ParameterError: if the loss does not depend on a trainable parameter.
+    """
+    set_outputs(model.graph, outputs)
+    evaluation = model.clone()
+    EvaluationForm()(evaluation)
+    remove_dead(evaluation.graph)
+    (form or TrainingForm())(model)
+    prepare(model)
+    graph = model.graph
+    loss = graph.outputs[0]
+    grads = differentiate(graph, trainable, {loss: seed_of(graph, loss)})
+    _accumulate(graph, grads)
+    remove_dead(graph, keep=_changes_state)
+    return TrainingModels(model, evaluation)
+
+
+def build_split_model(
+    model: ir.Model,
+    *,
+    trainable: Sequence[str],
+    outputs: Sequence[str],
+    form: TrainingForm | None = None,
+) -> TrainingModels:
+    """Like ``build_models``, but the gradients of the outputs come from outside in mid-step.
+
+    The graph hands its outputs out with a YieldOp and gets their gradients back.
+    """
+    set_outputs(model.graph, outputs)
+    evaluation = model.clone()
+    EvaluationForm()(evaluation)
+    remove_dead(evaluation.graph)
+    (form or TrainingForm())(model)
+    prepare(model)
+    graph = model.graph
+    seeds = _yield(graph)
+    _accumulate(graph, differentiate(graph, trainable, seeds))
+    for _ in range(len(outputs)):
+        graph.outputs.pop(0)
+    remove_dead(graph, keep=_changes_state)
+    return TrainingModels(model, evaluation)
+
+
+def _changes_state(node: ir.Node) -> bool:
+    return node.domain == MS and node.op_type in ("BatchNormInternal", "YieldOp")
+
+
+def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
+    """Make the named values the outputs of a graph, and remove what none of them needs."""
+    known = {value.name: value for node in graph for value in node.outputs if value.name}
+    known.update({value.name: value for value in graph.inputs})
+    if unknown := [name for name in names if name not in known]:
+        raise GraphError(
+            f"the graph has no value {', '.join(map(repr, unknown))} to return\n"
+            f"  outputs  {', '.join(str(v.name) for v in graph.outputs)}"
+        )
+    graph.outputs.clear()
+    graph.outputs.extend(known[name] for name in names)
+
+
+def differentiate(
+    graph: ir.Graph, names: Sequence[str], seeds: Mapping[ir.Value, ir.Value]
+) -> dict[str, ir.Value]:
+    """Gradients of named inputs.
+
+    Raises:
+        ParameterError: if a name is no input, or no y depends on it.
+    """
+    inputs = {value.name: value for value in graph.inputs}
+    if unknown := [name for name in names if name not in inputs]:
+        raise ParameterError(f"the model has no parameter {', '.join(map(repr, unknown))}")
+    grads = backward(graph, [inputs[name] for name in names], seeds)
+    found = {str(x.name): grad for x, grad in grads.items()}
+    if lost := [name for name in names if name not in found]:
+        shown = ", ".join(map(repr, lost[:10]))
+        raise ParameterError(
+            f"the loss does not depend on {shown} in a differentiable way\n"
+            "  leave these parameters out of the trainable ones"
+        )
+    return {name: found[name] for name in names}
+
+
+def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
+    """A YieldOp that hands the outputs out; gives the gradient that comes back for each."""
+    ys = [value for value in graph.outputs if value.dtype is not None]
+    taken = value_names(graph)
+    node = ir.node("YieldOp", list(ys), domain=MS, num_outputs=len(ys), name="YieldOp")
+    for y, grad in zip(ys, node.outputs, strict=True):
+        name = f"{y.name}_grad"
+        grad.name = name if name not in taken else f"{name}_external"
+        grad.type, grad.shape = y.type, y.shape
+    graph.append(node)
+    graph.opset_imports.setdefault(MS, 1)
+    return {y: g for y, g in zip(ys, node.outputs, strict=True) if y.dtype.is_floating_point()}  # type: ignore[union-attr]
+
+
+def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
+    """Add each gradient to its buffer as soon as it is there."""
+    if not grads:
+        return
+    reset = ir.val(RESET_INPUT, DataType.BOOL, [1])
+    first = len(graph.outputs)
+    for count, (name, grad) in enumerate(grads.items()):
+        buffer = ir.Value(name=f"{name}{BUFFER_SUFFIX}", type=grad.type, shape=grad.shape)
+        node = ir.node(
+            "InPlaceAccumulatorV2",
+            [buffer, grad, reset],
+            domain=MS,
+            name=f"GradientAccumulator{first + count}",
+        )
+        mark(node, Phase.BACKWARD)
+        done = node.outputs[0]
+        done.name, done.type, done.shape = (
+            f"{name}{FLAG_SUFFIX}",
+            ir.TensorType(DataType.BOOL),
+            ir.Shape([1]),
+        )
+        producer = grad.producer()
+        assert producer is not None
+        graph.insert_after(producer, node)
+        graph.inputs.append(buffer)
+        graph.outputs.append(done)
+    graph.inputs.append(reset)
+    graph.opset_imports.setdefault(MS, 1)
