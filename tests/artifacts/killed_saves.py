@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def stops(before: Callable[[], object], action: Callable[[], object]) -> Iterator[None]:
-    """Run an action again and again, stopped at its first line, its second, and so on to its end."""
+    """Run an action again and again, stopped at its first line, its second, and so on."""
     step = 1
     while True:
         before()

@@ -175,7 +175,7 @@ def _parameters(
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    return next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    return next(int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx"))
 
 
 def _save(path: str | os.PathLike[str], model: onnx.ModelProto) -> None:

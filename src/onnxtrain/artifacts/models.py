@@ -22,7 +22,8 @@ def save_model(
         SaveError: if the file could not be written.
     """
     weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
-    if sum(v.const_value.nbytes for v in weights) < external_bytes:  # type: ignore[union-attr]
+    sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
+    if sum(sizes) < external_bytes:
         atomic_write(path, ir.to_proto(model).SerializeToString())
         return
     _save_external(model, pathlib.Path(path), weights)
@@ -43,7 +44,7 @@ def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value])
             offset,
             tensor.nbytes,
             tensor.dtype,
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.numpy().shape),
             name=value.name or "",
             base_dir=str(path.parent),
         )

@@ -6,35 +6,37 @@ import math
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.rules import Grad, gradient
+from onnxtrain.gradients.known import number_of, operands
+from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
+from onnxtrain.types import FLOATS
 
 
 @gradient("Add")
 def add(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d(a + b) = dy, dy; each summed back to the shape it was broadcast from."""
-    a, b = node.inputs
+    a, b = operands(node)
     return [op.unbroadcast(dy, to=a), op.unbroadcast(dy, to=b)]
 
 
 @gradient("Sub")
 def sub(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d(a - b) = dy, -dy."""
-    a, b = node.inputs
+    a, b = operands(node)
     return [op.unbroadcast(dy, to=a), op.Neg(op.unbroadcast(dy, to=b))]
 
 
 @gradient("Mul")
 def mul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d(ab) = b·dy, a·dy."""
-    a, b = node.inputs
+    a, b = operands(node)
     return [op.unbroadcast(op.Mul(dy, b), to=a), op.unbroadcast(op.Mul(dy, a), to=b)]
 
 
 @gradient("Div")
 def div(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d(a / b) = dy/b, -dy·y/b."""
-    a, b = node.inputs
+    a, b = operands(node)
     y = node.outputs[0]
     by_b = op.Div(dy, b)
     return [op.unbroadcast(by_b, to=a), op.unbroadcast(op.Neg(op.Mul(by_b, y)), to=b)]
@@ -80,24 +82,37 @@ def reciprocal(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Pow")
 def power(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """d(a^b) = b·a^(b-1)·dy, and a^b·log(a)·dy where a > 0."""
-    a, b = node.inputs
-    y = node.outputs[0]
-    exponent = b if b.dtype == a.dtype else op.Cast(b, to=a.dtype)
-    slope = op.Mul(exponent, op.Pow(a, op.Sub(exponent, op.scalar(1, a))))
-    grads: list[Grad] = [op.unbroadcast(op.Mul(dy, slope), to=a), None]
-    if b.dtype == a.dtype:
-        zero, one = op.scalar(0, a), op.scalar(1, a)
-        positive = op.Greater(a, zero)
-        log_a = op.Where(positive, op.Log(op.Where(positive, a, one)), zero)
-        grads[1] = op.unbroadcast(op.Mul(dy, op.Mul(y, log_a)), to=b)
-    return grads
+    """d(a^b) = b·a^(b-1)·dy (0 where b is 0), and a^b·log(a)·dy where a > 0 (0 elsewhere)."""
+    a, b = operands(node)
+    da = op.unbroadcast(op.Mul(dy, _power_slope(op, a, b)), to=a)
+    if b.dtype not in FLOATS:
+        return [da, None]
+    zero, one = op.scalar(0, a), op.scalar(1, a)
+    positive = op.Greater(a, zero)
+    log_a = op.Log(op.Where(positive, a, one))
+    db = op.Where(positive, op.Mul(node.outputs[0], log_a), zero)
+    return [da, op.unbroadcast(op.cast(op.Mul(dy, db), b), to=b)]
+
+
+def _power_slope(op: Ops, a: ir.Value, b: ir.Value) -> ir.Value:
+    """b·a^(b-1), without a 0·∞ at a = b = 0."""
+    known = number_of(b)
+    if known == 2:
+        return op.Mul(a, op.scalar(2, a))
+    one = op.scalar(1, a)
+    exponent = op.cast(b, a)
+    if known is not None and known != 0:
+        return op.Mul(exponent, op.Pow(a, op.scalar(known - 1, a)))
+    zero = op.scalar(0, a)
+    constant = op.equal(exponent, zero)
+    lower = op.Where(constant, one, op.Sub(exponent, one))
+    return op.Mul(exponent, op.Pow(a, lower))
 
 
 @gradient("Erf")
 def erf(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d erf(x) = 2/√π·exp(-x²)·dy."""
-    x = node.inputs[0]
+    (x,) = operands(node)
     bell = op.Exp(op.Neg(op.Mul(x, x)))
     return [op.Mul(dy, op.Mul(op.scalar(2 / math.sqrt(math.pi), x), bell))]
 
@@ -117,4 +132,28 @@ def cos(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("Sum")
 def sum_(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d Σx = dy for each."""
-    return [op.unbroadcast(dy, to=x) for x in node.inputs]
+    return [op.unbroadcast(dy, to=x) for x in operands(node)]
+
+
+@gradient("Mean")
+def mean(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """d(Σx / n) = dy/n for each."""
+    share = op.Mul(dy, op.scalar(1 / len(node.inputs), dy))
+    return [op.unbroadcast(share, to=x) for x in operands(node)]
+
+
+@gradient("Mod")
+def mod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """d(a - b·q) = dy, -q·dy, with the whole number q = (a - y)/b."""
+    a, b = operands(node)
+    quotient = op.Div(op.Sub(a, node.outputs[0]), b)
+    whole = op.Floor(op.Add(quotient, op.scalar(0.5, b)))
+    return [op.unbroadcast(dy, to=a), op.unbroadcast(op.Neg(op.Mul(dy, whole)), to=b)]
+
+
+@gradient("CumSum")
+def cum_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The sum runs the other way."""
+    reverse = 1 - attribute(node, "reverse", 0)
+    exclusive = attribute(node, "exclusive", 0)
+    return [op.CumSum(dy, node.inputs[1], exclusive=exclusive, reverse=reverse), None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.known import dim_of, need_rank, operands, rank_of
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
@@ -12,10 +13,10 @@ from onnxtrain.types import MS
 @gradient("MatMul")
 def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dA = dY·Bᵀ, dB = Aᵀ·dY; batch dimensions that were broadcast are summed back."""
-    a, b = node.inputs
-    rank_a, rank_b = _rank(a), _rank(b)
+    a, b = operands(node)
+    rank_a, rank_b = rank_of(a), rank_of(b)
     if rank_a == 1 or rank_b == 1:
-        return _with_vectors(op, node, dy)
+        return _with_vectors(op, a, b, dy)
     if rank_a == 2 and rank_b == 2:
         return [op.Gemm(dy, b, transB=1, beta=0.0), op.Gemm(a, dy, transA=1, beta=0.0)]
     da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
@@ -24,39 +25,30 @@ def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [da, op.unbroadcast(op.FusedMatMul(a, dy, transA=1, _domain=MS), to=b)]
 
 
-def _rank(value: ir.Value) -> int | None:
-    return None if value.shape is None else len(value.shape)
-
-
 def _rows(op: Ops, x: ir.Value) -> ir.Value:
     """All leading dimensions merged into one."""
-    last = x.shape[-1] if x.shape is not None else None
-    if isinstance(last, int):
+    last = dim_of(x, -1)
+    if last is not None:
         return op.Reshape(x, op.ints([-1, last]))
     tail = op.Gather(op.Shape(x), op.ints([-1]), axis=0)
     return op.Reshape(x, op.Concat(op.ints([-1]), tail, axis=0))
 
 
-def _with_vectors(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+def _with_vectors(
+    op: Ops, a: ir.Value, b: ir.Value, dy: ir.Value, alpha: float | None = None
+) -> list[Grad]:
     """A vector counts as a row on the left and as a column on the right."""
-    a, b = node.inputs
-    row, column = _rank(a) == 1, _rank(b) == 1
+    row, column = rank_of(a) == 1, rank_of(b) == 1
     if column:
-        dy = op.unsqueeze(dy, [-1]) if op.opset >= 11 else op.unsqueeze(dy, [_last(dy) + 1])
+        dy = op.unsqueeze(dy, [need_rank(dy, "MatMul")])
     if row:
-        dy = op.unsqueeze(dy, [_last(dy)])
+        dy = op.unsqueeze(dy, [need_rank(dy, "MatMul") - 1])
     matrix_a = op.unsqueeze(a, [0]) if row else a
     matrix_b = op.unsqueeze(b, [1]) if column else b
-    da = op.FusedMatMul(dy, matrix_b, transB=1, _domain=MS)
-    db = op.FusedMatMul(matrix_a, dy, transA=1, _domain=MS)
+    da = op.FusedMatMul(dy, matrix_b, transB=1, alpha=alpha, _domain=MS)
+    db = op.FusedMatMul(matrix_a, dy, transA=1, alpha=alpha, _domain=MS)
     da, db = op.unbroadcast(da, to=matrix_a), op.unbroadcast(db, to=matrix_b)
     return [op.squeeze(da, [0]) if row else da, op.squeeze(db, [1]) if column else db]
-
-
-def _last(x: ir.Value) -> int:
-    """Index of the last dimension."""
-    assert x.shape is not None, f"the rank of '{x.name}' is not known"
-    return len(x.shape) - 1
 
 
 @gradient("Gemm")
@@ -84,3 +76,48 @@ def gemm(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _scaled(op: Ops, x: ir.Value, factor: float) -> ir.Value:
     return x if factor == 1.0 else op.Mul(x, op.scalar(factor, x))
+
+
+@gradient("FusedMatMul", domain=MS)
+def fused_matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Y = α·op(A)·op(B), with the last two dimensions transposed or the batch moved inwards."""
+    a, b = operands(node)
+    alpha = attribute(node, "alpha", 1.0)
+    if rank_of(a) == 1 or rank_of(b) == 1:
+        return _with_vectors(op, a, b, dy, alpha)
+    batch_a, batch_b = attribute(node, "transBatchA", 0), attribute(node, "transBatchB", 0)
+    plain_a = _batch_outside(op, a) if batch_a else a
+    plain_b = _batch_outside(op, b) if batch_b else b
+    trans_a, trans_b = attribute(node, "transA", 0), attribute(node, "transB", 0)
+    options = {"alpha": alpha, "_domain": MS}
+    if trans_a:
+        da = op.FusedMatMul(plain_b, dy, transA=trans_b, transB=1, **options)
+    else:
+        da = op.FusedMatMul(dy, plain_b, transB=1 - trans_b, **options)
+    if trans_b:
+        db = op.FusedMatMul(dy, plain_a, transA=1, transB=trans_a, **options)
+    else:
+        db = op.FusedMatMul(plain_a, dy, transA=1 - trans_a, **options)
+    da, db = op.unbroadcast(da, to=plain_a), op.unbroadcast(db, to=plain_b)
+    return [_batch_inside(op, da) if batch_a else da, _batch_inside(op, db) if batch_b else db]
+
+
+def _batch_outside(op: Ops, x: ir.Value) -> ir.Value:
+    """The first dimension moved to the place before the last."""
+    last = need_rank(x, "FusedMatMul with transBatch") - 1
+    return op.Transpose(x, perm=[*range(1, last), 0, last])
+
+
+def _batch_inside(op: Ops, x: ir.Value) -> ir.Value:
+    """The dimension before the last moved to the front."""
+    last = need_rank(x, "FusedMatMul with transBatch") - 1
+    return op.Transpose(x, perm=[last - 1, *range(last - 1), last])
+
+
+@gradient("MatMulBnb4", domain=MS)
+def matmul_bnb4(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dA = dY·op(B)ᵀ; the quantized B and its scales have no gradient."""
+    _, quantized, scales = operands(node)
+    trans_b = 1 - attribute(node, "transB", 1)
+    options = {**forwarded(node, "transB"), "transB": trans_b, "_domain": MS}
+    return [op.MatMulBnb4(dy, quantized, scales, **options), None, None]

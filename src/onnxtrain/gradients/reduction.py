@@ -1,1 +1,162 @@
-"""Gradients."""
+"""Gradients of the Reduce operators; ties of a maximum or minimum share the gradient evenly."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.known import axes_of, to_first
+from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reduced:
+    """A node that reduces x to y.
+
+    Attributes:
+        axes: Axes that were reduced; None for all of them, a value if only a run can tell.
+        keepdims: Whether they stayed as dimensions of size 1.
+    """
+
+    op: Ops
+    x: ir.Value
+    y: ir.Value
+    axes: Sequence[int] | ir.Value | None
+    keepdims: bool
+
+    @classmethod
+    def of(cls, op: Ops, node: ir.Node) -> _Reduced:
+        axes = axes_of(node)
+        keepdims = bool(attribute(node, "keepdims", 1))
+        if not isinstance(axes, ir.Value) and not axes:
+            axes = [] if attribute(node, "noop_with_empty_axes", 0) else None
+        x = node.inputs[0]
+        assert x is not None
+        return cls(op, x, node.outputs[0], axes, keepdims)
+
+    def fit(self, value: ir.Value) -> ir.Value:
+        """A value with the shape of y in a shape that broadcasts to x."""
+        if self.keepdims or self.axes is None:
+            return value
+        if not isinstance(self.axes, ir.Value) and not self.axes:
+            return value
+        return self.op.unsqueeze(value, self.axes)
+
+    def again(self, op_type: str, value: ir.Value) -> ir.Value:
+        """Another reduction over the same axes, in a shape that broadcasts to x."""
+        if isinstance(self.axes, ir.Value):
+            return self._again_at_run_time(op_type, value, self.axes)
+        return self.op.reduce(op_type, value, self.axes)
+
+    def _again_at_run_time(self, op_type: str, value: ir.Value, axes: ir.Value) -> ir.Value:
+        return self.op.emit(op_type, (value, axes), keepdims=1)
+
+    def count(self) -> ir.Value:
+        """How many elements each element of y was made from."""
+        op, x = self.op, self.x
+        if isinstance(self.axes, ir.Value):
+            return op.Div(op.Size(x), op.Size(self.y))
+        return count_along(op, x, self.axes)
+
+
+def count_along(op: Ops, x: ir.Value, axes: Sequence[int] | None) -> ir.Value:
+    """The product of the sizes of axes (None: of all)."""
+    if x.shape is not None:
+        dims = [x.shape[axis] for axis in (range(len(x.shape)) if axes is None else axes)]
+        sizes = [dim for dim in dims if isinstance(dim, int)]
+        if len(sizes) == len(dims):
+            return op.const(math.prod(sizes))
+    if axes is None:
+        return op.Size(x)
+    return op.ReduceProd(op.Gather(op.Shape(x), op.ints(axes), axis=0), keepdims=0)
+
+
+@gradient("ReduceSum")
+def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy for every element."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Expand(of.fit(dy), op.shape(of.x)))
+
+
+@gradient("ReduceSumTraining", domain=MS)
+def reduce_sum_training(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy for every element."""
+    return reduce_sum(op, node, dy)
+
+
+@gradient("ReduceMean")
+def reduce_mean(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy/n for every element."""
+    of = _Reduced.of(op, node)
+    share = op.Scale(of.fit(dy), of.count(), scale_down=1, _domain=MS)
+    return to_first(node, op.Expand(share, op.shape(of.x)))
+
+
+@gradient("ReduceL1")
+def reduce_l1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """sign(x)·dy."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Mul(op.Sign(of.x), of.fit(dy)))
+
+
+@gradient("ReduceL2")
+def reduce_l2(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """x·dy/y, 0 where y is 0."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Mul(of.x, of.fit(op.Div(dy, nonzero(op, of.y)))))
+
+
+def nonzero(op: Ops, y: ir.Value) -> ir.Value:
+    """The value with 1 in place of 0, to divide by."""
+    return op.Where(op.equal(y, op.scalar(0, y)), op.scalar(1, y), y)
+
+
+@gradient("ReduceSumSquare")
+def reduce_sum_square(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """2x·dy."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Mul(of.x, of.fit(op.Mul(dy, op.scalar(2, dy)))))
+
+
+@gradient("ReduceLogSum")
+def reduce_log_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy/exp(y) for every element."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Expand(of.fit(op.Div(dy, op.Exp(of.y))), op.shape(of.x)))
+
+
+@gradient("ReduceLogSumExp")
+def reduce_log_sum_exp(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """exp(x - y)·dy."""
+    of = _Reduced.of(op, node)
+    return to_first(node, op.Mul(op.Exp(op.Sub(of.x, of.fit(of.y))), of.fit(dy)))
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduce_extreme(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy to the largest (smallest) element."""
+    of = _Reduced.of(op, node)
+    mask = op.cast(op.equal(of.x, of.fit(of.y)), dy)
+    return to_first(node, op.Mul(mask, op.Div(of.fit(dy), of.again("ReduceSum", mask))))
+
+
+@gradient("ReduceProd")
+def reduce_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy times the product of all other elements.
+
+    The product of all is divided by the element itself; zeros are left out of the product and
+    counted, since one zero elsewhere makes the gradient 0.
+    """
+    of = _Reduced.of(op, node)
+    zero = op.scalar(0, of.x)
+    is_zero = op.equal(of.x, zero)
+    safe = nonzero(op, of.x)
+    here = op.cast(is_zero, of.x)
+    others = op.Sub(of.again("ReduceSum", here), here)
+    product = op.Div(of.again("ReduceProd", safe), safe)
+    return to_first(node, op.Mul(op.Where(op.equal(others, zero), product, zero), of.fit(dy)))

@@ -7,8 +7,8 @@ Helpers in lower case hide the differences between opsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,17 @@ import onnx_ir as ir
 from onnxtrain.graph.infer import infer_node
 from onnxtrain.types import MS, DataType
 
-Emit = Callable[..., Any]
+
+class Emit(Protocol):
+    """An operator as a method: one output, or as many as ``_outputs=`` asks for."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, *inputs: ir.Value | None, _outputs: int, **options: Any
+    ) -> tuple[ir.Value, ...]: ...
+
+    @overload
+    def __call__(self, *inputs: ir.Value | None, **options: Any) -> ir.Value: ...
 
 
 class Ops:
@@ -94,7 +104,10 @@ class Ops:
         if name in self.graph.initializers:
             return self.graph.initializers[name]
         value = ir.Value(
-            name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+            name=name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(data.shape),
+            const_value=tensor,
         )
         self.graph.register_initializer(value)
         return value
@@ -136,16 +149,17 @@ class Ops:
         return self._axes_op("Squeeze", x, axes)
 
     def _axes_op(self, op_type: str, x: ir.Value, axes: Sequence[int] | ir.Value) -> ir.Value:
+        emit = self.__getattr__(op_type)
         if isinstance(axes, ir.Value):
-            return self.emit(op_type, (x, axes))
+            return emit(x, axes)
         if self.opset >= 13:
-            return self.emit(op_type, (x, self.ints(axes)))
-        return self.emit(op_type, (x,), axes=list(axes))
+            return emit(x, self.ints(axes))
+        return emit(x, axes=list(axes))
 
     def shape(self, x: ir.Value) -> ir.Value:
         """The shape of a value: a constant if it is known, else a Shape node."""
         if x.shape is not None and x.shape.is_static():
-            return self.ints([int(d) for d in x.shape])
+            return self.ints([d for d in x.shape if isinstance(d, int)])
         return self.Shape(x)
 
     def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
@@ -177,6 +191,53 @@ class Ops:
         result: ir.Value = self.Reshape(self.reduce_sum(grad, axes, keepdims=True), target)
         result.shape = to.shape
         return result
+
+    def reduce(
+        self,
+        op_type: str,
+        x: ir.Value,
+        axes: Sequence[int] | ir.Value | None,
+        keepdims: bool = True,
+    ) -> ir.Value:
+        """A mean, maximum, ... over axes (None: all of them; a vector of none: nothing)."""
+        keep, emit = int(keepdims), self.__getattr__(op_type)
+        if op_type == "ReduceSum":
+            return self.reduce_sum(x, axes, keepdims)
+        if isinstance(axes, ir.Value):
+            return emit(x, axes, keepdims=keep, noop_with_empty_axes=1)
+        if axes is None:
+            return emit(x, keepdims=keep)
+        if not axes:
+            return x
+        if self.opset >= 18:
+            return emit(x, self.ints(axes), keepdims=keep)
+        return emit(x, axes=list(axes), keepdims=keep)
+
+    def cast(self, x: ir.Value, like: ir.Value | DataType) -> ir.Value:
+        """The value in an element type; itself if it has that type already."""
+        dtype = like.dtype if isinstance(like, ir.Value) else like
+        return x if x.dtype == dtype else self.Cast(x, to=dtype)
+
+    def filled(self, value: float, shape_of: ir.Value, like: ir.Value) -> ir.Value:
+        """A constant in the shape of one value and the element type of another."""
+        return self.Expand(self.scalar(value, like), self.shape(shape_of))
+
+    def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """a == b for numbers of any type, also where Equal compares whole numbers only."""
+        if self.opset >= 11:
+            return self.Equal(a, b)
+        return self.Not(self.Or(self.Less(a, b), self.Greater(a, b)))
+
+    def rows(self, x: ir.Value) -> ir.Value:
+        """The value as [N, C, everything else]."""
+        return self.Reshape(x, self.ints([0, 0, -1]))
+
+    def add(self, *terms: ir.Value | None) -> ir.Value | None:
+        """The sum of what is there, None if nothing is."""
+        present = [term for term in terms if term is not None]
+        if len(present) < 2:
+            return present[0] if present else None
+        return self.Sum(*present)
 
 
 def _reduced_axes(grad: ir.Shape | None, to: ir.Shape | None) -> list[int] | None:

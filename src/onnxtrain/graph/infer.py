@@ -34,6 +34,15 @@ def infer(model: ir.Model) -> ir.Model:
     return model
 
 
+def declare_constant(value: ir.Value) -> None:
+    """Write the type and shape of a constant into its value."""
+    tensor = value.const_value
+    if tensor is not None and value.type is None:
+        value.type = ir.TensorType(tensor.dtype)
+    if tensor is not None and value.shape is None:
+        value.shape = ir.Shape(tensor.numpy().shape)
+
+
 @contextmanager
 def _large_initializers_as_inputs(graph: ir.Graph) -> Iterator[None]:
     """Leave big constants out of the copy that inference works on; their type is enough."""
@@ -46,11 +55,8 @@ def _large_initializers_as_inputs(graph: ir.Graph) -> Iterator[None]:
         and not value.is_graph_input()
     ]
     for value in moved:
-        if value.type is None:
-            value.type = ir.TensorType(value.const_value.dtype)  # type: ignore[union-attr]
-        if value.shape is None:
-            value.shape = value.const_value.shape  # type: ignore[union-attr]
-        del graph.initializers[value.name]  # type: ignore[arg-type]
+        declare_constant(value)
+        del graph.initializers[str(value.name)]
         graph.inputs.append(value)
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -69,17 +68,20 @@ def zero_gradient(old_gradient: Tensor, reset_signal: Tensor, *, update: bool = 
     return old_gradient.zero_() if update else torch.zeros_like(old_gradient)
 
 
-@functools.cache
+_recorded: dict[int, threading.Event] = {}
+
+
 def event(identifier: int) -> threading.Event:
     """The event of a number, the same one for all threads of the process."""
     if not 0 <= identifier < EVENTS:
         raise ValueError(f"event {identifier} is out of range [0, {EVENTS}) and is not -1")
-    return threading.Event()
+    return _recorded.setdefault(identifier, threading.Event())
 
 
 def reset_events() -> None:
-    """Forget all events that were recorded."""
-    event.cache_clear()
+    """Forget that events were recorded; those who wait go on waiting."""
+    for item in list(_recorded.values()):
+        item.clear()
 
 
 @kernel(
@@ -89,6 +91,7 @@ def reset_events() -> None:
     host=["event_identifier"],
     needs=["wanted"],
     view="input_data",
+    special="effect",
 )
 def record_event(
     event_identifier: Any, *input_data: Tensor, wanted: tuple[bool, ...]
@@ -107,11 +110,12 @@ def record_event(
     host=["event_identifier"],
     needs=["wanted"],
     view="input_data",
+    special="effect",
 )
 def wait_event(
     event_identifier: Any, *input_data: Tensor, wanted: tuple[bool, ...]
 ) -> Sequence[Tensor]:
-    """Block the host's thread until the event was recorded (-1: do not), then hand the inputs on."""
+    """Block the host's thread until the event was recorded (-1: go on), then hand the inputs on."""
     identifier = int(single(event_identifier))
     if identifier != -1:
         event(identifier).wait()

@@ -108,11 +108,11 @@ def _differentiate(
     model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str], outputs: Sequence[str]
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """Training and evaluation model of a model whose first output is the loss."""
-    # Imported here because artifacts are made with blocks and thus import this package.
-    from onnxtrain.artifacts.build import build_training_models
+    # Imported here because most blocks need no gradient.
+    from onnxtrain.transforms.protos import build_training_models
 
     return build_training_models(
-        copy.deepcopy(model),
+        model,
         trainable=trainable,
         frozen=frozen,
         loss_output=outputs[0],

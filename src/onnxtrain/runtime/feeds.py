@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.errors import FeedError
 from onnxtrain.kernels.dtypes import from_torch, tensor_of, to_torch
@@ -87,7 +88,7 @@ def _tensor(argument: Argument, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _from_array(argument, value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        return torch.from_dlpack(value)
+        return from_dlpack(value)
     return _from_array(argument, _plain(argument, value))
 
 

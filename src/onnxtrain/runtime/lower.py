@@ -7,7 +7,7 @@ become literals where they are constant, and subgraphs become nested functions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import onnx_ir as ir
 
@@ -334,7 +334,7 @@ class _Lowering:
         return name
 
 
-def _is_constant(value: ir.Value, state: Iterable[str]) -> bool:
+def _is_constant(value: ir.Value, state: Collection[str]) -> bool:
     return value.is_initializer() and value.const_value is not None and value.name not in state
 
 

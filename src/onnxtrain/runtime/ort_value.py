@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.kernels.dtypes import array_of, from_torch, tensor_of, to_torch
 from onnxtrain.types import dtype_name
@@ -46,7 +47,7 @@ class OrtValue:
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
         """A value over the memory of any object that speaks DLPack."""
-        tensor = torch.from_dlpack(data)
+        tensor = from_dlpack(data)
         return OrtValue(tensor.view(torch.bool) if is_bool_tensor else tensor)
 
     def to_dlpack(self) -> Any:

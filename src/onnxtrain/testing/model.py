@@ -13,6 +13,7 @@ import torch
 from onnxtrain.graph.infer import infer
 from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
 from onnxtrain.kernels.registry import KernelRegistry
+from onnxtrain.runtime import copies
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.case import Case
@@ -80,11 +81,11 @@ def _model(case: Case, inputs: Sequence[Value]) -> ir.Model:
         num_outputs=case.outputs,
         name="node",
     )
-    for index, value in enumerate(node.outputs):
-        value.name = "" if index in case.empty else f"y{index}"
+    for index, output in enumerate(node.outputs):
+        output.name = "" if index in case.empty else f"y{index}"
     graph = ir.Graph(
         [v for v in values if v is not None and v.const_value is None],
-        [value for value in node.outputs if value.name],
+        [output for output in node.outputs if output.name],
         nodes=[node],
         initializers=[v for v in values if v is not None and v.const_value is not None],
         opset_imports=opsets(case),
@@ -116,7 +117,7 @@ def attribute(case: Case, name: str, value: Any) -> ir.Attr:
         return ir.AttrTensor(name, ir.tensor(value))
     if declared is None or isinstance(value, ir.Graph):
         return ir.convenience.convert_attribute(name, value)
-    kind = ir.AttributeType(int(declared.type))
+    kind = ir.AttributeType[declared.type.name]  # type: ignore[attr-defined]
     if kind == ir.AttributeType.FLOAT:
         value = float(value)
     elif kind == ir.AttributeType.INT:
@@ -164,3 +165,20 @@ def evaluate(
     """Outputs of a row (those that are named) as the runtime computes them."""
     model = one_node_model(case, inputs)
     return run_model(model, feeds_of(case, inputs), device, registry=registry)
+
+
+def with_fresh_inputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model with a copy of each fed input, whose storage an output may take over."""
+    loaded = ir.from_proto(model)
+    graph = loaded.graph
+    copy = copies.declared(copies.copy)
+    graph.opset_imports[copy.domain] = 1
+    first = graph[0]
+    for value in list(graph.inputs):
+        node = ir.node(copy.op, [value], domain=copy.domain, name=f"copy_{value.name}")
+        fresh = node.outputs[0]
+        fresh.name, fresh.type, fresh.shape = f"{value.name}_copy", value.type, value.shape
+        value.replace_all_uses_with(fresh)
+        node.replace_input_with(0, value)
+        graph.insert_before(first, node)
+    return ir.to_proto(loaded)

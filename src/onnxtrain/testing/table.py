@@ -14,12 +14,18 @@ from onnxtrain.types import ONNX, DataType, dtype_name, op_name
 FAMILIES = (
     "activation",
     "control",
+    "dropout",
+    "integers",
+    "logic",
     "loss",
     "math",
+    "matmul",
     "nn",
     "optimizer",
     "reduction",
+    "scale",
     "sequence",
+    "softmax",
     "tensor",
 )
 """Modules of ``onnxtrain.testing.cases``."""
@@ -54,11 +60,15 @@ def schema_of(case: Case) -> onnx.defs.OpSchema:
     Raises:
         LookupError: if no such operator is registered.
     """
-    newest = onnx.defs.onnx_opset_version() if case.domain == ONNX else _ANY
-    found = schemas.get(case.domain, case.op, case.opset or newest)
+    found = _find_schema(case)
     if found is None:
         raise LookupError(f"no schema for {op_name(case.domain, case.op)} of row '{case}'")
     return found
+
+
+def _find_schema(case: Case) -> onnx.defs.OpSchema | None:
+    newest = onnx.defs.onnx_opset_version() if case.domain == ONNX else _ANY
+    return schemas.get(case.domain, case.op, case.opset or newest)
 
 
 def trial_types(case: Case) -> list[DataType]:
@@ -66,13 +76,13 @@ def trial_types(case: Case) -> list[DataType]:
 
     A row whose inputs all have fixed types is tried once, whatever its types say.
     """
-    schema = schema_of(case)
     wanted = sorted(case.dtypes)
+    schema = _find_schema(case)
+    free = [index for index, item in enumerate(case.inputs) if item and item.dtype is None]
+    if not free or schema is None:
+        return wanted[:1]
     formals = list(schema.inputs)
     constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    free = [index for index, item in enumerate(case.inputs) if item and item.dtype is None]
-    if not free:
-        return wanted[:1]
     for index in free:
         name = formals[min(index, len(formals) - 1)].type_str
         allowed = constraints.get(name, {name})

@@ -43,7 +43,7 @@ class Parameter:
     @property
     def data(self) -> npt.NDArray[Any]:
         """A copy of the value; assigning overwrites the value in place."""
-        return array_of(self.tensor).copy()
+        return np.array(array_of(self.tensor))
 
     @data.setter
     def data(self, value: npt.ArrayLike | torch.Tensor) -> None:

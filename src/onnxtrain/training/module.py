@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -161,10 +162,8 @@ class Module:
 
         Numpy arrays give numpy arrays, OrtValues and torch tensors give their own kind.
         """
-        reset = self._reset and self.training
-        results = self.runner().run(inputs, reset)
-        if self.training:
-            self._reset = False
+        runner = self.runner()
+        results = runner.run(inputs, self.take_reset() if self.training else False)
         converted = tuple(_like(inputs, value) for value in results)
         return converted[0] if len(converted) == 1 else converted
 
@@ -180,6 +179,18 @@ class Module:
     def lazy_reset_grad(self) -> None:
         """Let the next training step overwrite the gradients instead of adding to them."""
         self._reset = True
+
+    def take_reset(self) -> bool:
+        """Whether this step overwrites the gradients; the next one adds to them again."""
+        reset, self._reset = self._reset, False
+        return reset
+
+    def with_evaluation(self, model: ir.Model) -> Module:
+        """A module over the same live parameters with another evaluation model."""
+        other = copy.copy(self)
+        other._eval_model = model
+        other._runners = {}
+        return other
 
     def input_names(self) -> list[str]:
         """User inputs of the current mode."""
@@ -210,9 +221,16 @@ class Module:
         """How many elements the parameters have."""
         if not self._state.parameters.nominal:
             return sum(p.tensor.numel() for p in self.parameters_in_order(trainable_only))
-        wanted = {p.name for p in self.parameters_in_order(trainable_only)}
-        shapes = [v.shape for v in self._train_model.graph.inputs if v.name in wanted]
-        return sum(int(np.prod([int(d) for d in shape or ()])) for shape in shapes)  # type: ignore[call-overload]
+        wanted = self.parameters_in_order(trainable_only)
+        return sum(math.prod(self._declared_shape(p.name)) for p in wanted)
+
+    def _declared_shape(self, name: str) -> list[int]:
+        """The shape that the training model declares for a parameter."""
+        value = next(v for v in self._train_model.graph.inputs if v.name == name)
+        dims = [d for d in value.shape or () if isinstance(d, int)]
+        if value.shape is None or len(dims) != len(value.shape):
+            raise ModelError(f"the training model declares no fixed shape for '{name}'")
+        return dims
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> OrtValue:
         """All parameters, one after the other, in one new float32 buffer."""
@@ -245,9 +263,8 @@ class Module:
             raise CheckpointError(
                 "the state is nominal: give the values of all parameters (trainable_only=False)"
             )
-        shapes = {v.name: v.shape for v in self._train_model.graph.inputs}
         for parameter in self._state.parameters.in_order():
-            shape = [int(d) for d in shapes[parameter.name] or ()]  # type: ignore[call-overload]
+            shape = self._declared_shape(parameter.name)
             parameter.tensor = parameter.tensor.new_zeros(shape)
         self._state.parameters.nominal = False
         self._place()

@@ -28,7 +28,7 @@ def extract(
     kept = []
     for value in graph.inputs:
         if value.name in values:
-            value.const_value = ir.tensor(values[value.name], name=value.name)
+            value.const_value = ir.tensor(values[str(value.name)], name=value.name)
         elif is_used(value):
             kept.append(value)
     parameters = [v for v in graph.inputs if v.name in values and is_used(v)]

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError, ParameterError
 from onnxtrain.gradients.engine import backward, seed_of
 from onnxtrain.graph.edit import remove_dead, value_names
+from onnxtrain.graph.infer import declare_constant
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
@@ -44,11 +45,7 @@ def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
         )
     for name in [n for n in graph.initializers if n in names]:
         value = graph.initializers[name]
-        tensor = value.const_value
-        if value.type is None and tensor is not None:
-            value.type = ir.TensorType(tensor.dtype)
-        if value.shape is None and tensor is not None:
-            value.shape = ir.Shape(tensor.shape)
+        declare_constant(value)
         del graph.initializers[name]
         value.const_value = None
         if not value.is_graph_input():
@@ -122,7 +119,7 @@ def _changes_state(node: ir.Node) -> bool:
 def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     """Make the named values the outputs of a graph, and remove what none of them needs."""
     known = {value.name: value for node in graph for value in node.outputs if value.name}
-    known.update({value.name: value for value in graph.inputs})
+    known.update({str(value.name): value for value in graph.inputs})
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
             f"the graph has no value {', '.join(map(repr, unknown))} to return\n"

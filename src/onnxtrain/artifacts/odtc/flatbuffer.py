@@ -10,6 +10,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy as np
+
+from onnxtrain.artifacts.arrays import Array
 from onnxtrain.errors import CheckpointError
 
 _U8 = struct.Struct("<B")
@@ -27,29 +30,29 @@ class Buffer:
     """Bytes with checked access, and a limit against files that refer to one place many times."""
 
     def __init__(self, content: bytes) -> None:
-        self._view = memoryview(content)
+        self.content = content
         self._budget = _SHARING * len(content)
 
     def number(self, kind: struct.Struct, at: int) -> Any:
         """The number at a position."""
-        return kind.unpack(self._bytes(at, kind.size))[0]
+        self._check(at, kind.size)
+        return kind.unpack_from(self.content, at)[0]
 
-    def span(self, at: int, length: int) -> memoryview:
-        """The bytes of one part of the file."""
-        content = self._bytes(at, length)
+    def span(self, at: int, length: int) -> slice:
+        """Where one part of the file lies."""
+        self._check(at, length)
         self._budget -= length
         if self._budget < 0:
             raise CheckpointError("the file is damaged: too many offsets point to the same place")
-        return content
+        return slice(at, at + length)
 
-    def _bytes(self, at: int, length: int) -> memoryview:
-        if at < 0 or at + length > len(self._view):
-            raise CheckpointError("the file is damaged: an offset points outside of it")
-        return self._view[at : at + length]
-
-    def vector(self, at: int, item_size: int) -> memoryview:
-        """The items of the vector at a position."""
+    def vector(self, at: int, item_size: int) -> slice:
+        """Where the items of the vector at a position lie."""
         return self.span(at + 4, self.number(_U32, at) * item_size)
+
+    def _check(self, at: int, length: int) -> None:
+        if at < 0 or at + length > len(self.content):
+            raise CheckpointError("the file is damaged: an offset points outside of it")
 
     def root(self) -> Table:
         """The table that the file starts with."""
@@ -107,23 +110,24 @@ class Table:
 
     def string(self, slot: int) -> str | None:
         """A text field."""
-        content = self.bytes(slot)
+        place = self._vector(slot, 1)
         try:
-            return None if content is None else str(content, "utf-8")
+            return None if place is None else self._buffer.content[place].decode()
         except UnicodeDecodeError as error:
             raise CheckpointError(f"the file is damaged: a text is not UTF-8 ({error})") from error
 
-    def bytes(self, slot: int) -> memoryview | None:
-        """A vector of bytes."""
-        at = self._target(slot)
-        return None if at is None else self._buffer.vector(at, 1)
+    def bytes(self, slot: int) -> Array | None:
+        """A vector of bytes, copied."""
+        place = self._vector(slot, 1)
+        if place is None:
+            return None
+        count = place.stop - place.start
+        return np.frombuffer(self._buffer.content, np.uint8, count, place.start).copy()
 
     def int64s(self, slot: int) -> tuple[int, ...] | None:
         """A vector of 64-bit numbers."""
-        at = self._target(slot)
-        if at is None:
-            return None
-        return tuple(value for (value,) in _I64.iter_unpack(self._buffer.vector(at, _I64.size)))
+        place = self._vector(slot, _I64.size)
+        return None if place is None else self._numbers(place, "q")
 
     def table(self, slot: int) -> Table | None:
         """A table."""
@@ -132,11 +136,17 @@ class Table:
 
     def tables(self, slot: int) -> list[Table] | None:
         """A vector of tables."""
-        at = self._target(slot)
-        if at is None:
+        place = self._vector(slot, _U32.size)
+        if place is None:
             return None
-        offsets = _U32.iter_unpack(self._buffer.vector(at, _U32.size))
-        return [
-            Table(self._buffer, at + 4 + 4 * index + offset)
-            for index, (offset,) in enumerate(offsets)
-        ]
+        offsets = enumerate(self._numbers(place, "I"))
+        return [Table(self._buffer, place.start + 4 * index + offset) for index, offset in offsets]
+
+    def _vector(self, slot: int, item_size: int) -> slice | None:
+        """Where the items of a vector field lie."""
+        at = self._target(slot)
+        return None if at is None else self._buffer.vector(at, item_size)
+
+    def _numbers(self, place: slice, kind: str) -> tuple[int, ...]:
+        count = (place.stop - place.start) // struct.calcsize(f"<{kind}")
+        return struct.unpack_from(f"<{count}{kind}", self._buffer.content, place.start)

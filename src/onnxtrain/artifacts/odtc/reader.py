@@ -102,7 +102,7 @@ class _Tensors:
             raise CheckpointError(
                 f"the file is damaged: tensor '{name}' has {len(raw)} bytes, its shape needs {size}"
             )
-        return np.array(np.frombuffer(raw, np.uint8))
+        return raw
 
     def _external(self, name: str, offset: int, size: int) -> Array:
         if self._data is None:

@@ -28,7 +28,7 @@ def softmax_cross_entropy_loss(
     ignore_index: int = -1,
     reduction: str = "mean",
 ) -> tuple[Tensor, Tensor]:
-    """l_i = -log_softmax(scores)[i, label_i] * weights[label_i]; mean divides by the weights' sum."""
+    """l_i = -log_softmax(scores)[i, label_i] * w_i; w_i = weights[label_i]; mean: sum l / sum w."""
     return _loss(scores, labels, weights, ignore_index, reduction, scores.dtype)
 
 

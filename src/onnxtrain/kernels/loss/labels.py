@@ -63,9 +63,7 @@ def sample_weights(
     return found if ignored is None else found.masked_fill(ignored, 0.0)
 
 
-def losses(
-    log_prob: Tensor, labels: Tensor, ignored: Tensor | None, weights: Tensor
-) -> Tensor:
+def losses(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, weights: Tensor) -> Tensor:
     """-log_prob[label] * weight, exactly 0 where ignored."""
     picked = log_prob.gather(1, labels.unsqueeze(1)).squeeze(1)
     each = -picked.to(weights.dtype) * weights
@@ -107,5 +105,3 @@ def logits_grad(
     grad.scatter_(1, labels.unsqueeze(1), -share.to(grad.dtype).unsqueeze(1))
     result: Tensor = torch.ops.aten._log_softmax_backward_data(grad, log_prob, 1, log_prob.dtype)
     return result if ignored is None else result.masked_fill_(ignored.unsqueeze(1), 0.0)
-
-

@@ -67,7 +67,7 @@ def sparse_softmax_cross_entropy_grad(
     *,
     reduction: str = "mean",
 ) -> Tensor:
-    """d[i, c] = dy * weight_i * (exp(log_prob[i, c]) - [c == label_i]) / (sum of weights if mean)."""
+    """d[i, c] = dy * w_i * (exp(log_prob[i, c]) - [c == label_i]) / (sum of weights if mean)."""
     _check(log_prob, label, weight, reduction)
     rows, found, weights = _rows(log_prob, label, weight)
     grad = over_labels.logits_grad(dy, rows, found, None, weights, reduction)
@@ -90,9 +90,7 @@ def _check(logits: Tensor, label: Tensor, weight: Tensor | None, reduction: str)
         )
 
 
-def _rows(
-    log_prob: Tensor, label: Tensor, weight: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _rows(log_prob: Tensor, label: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Log probabilities as a matrix, with a label and a weight for each row."""
     classes = log_prob.shape[-1]
     found, _ = over_labels.usable(label.reshape(-1), classes, None)

@@ -63,14 +63,6 @@ def fused_matmul(
     )
 
 
-@kernel("TransposeMatMul", domain=MS, T=FLOATS)
-def transpose_matmul(
-    a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
-) -> Tensor:
-    """Y = α·a'·b', the older name of FusedMatMul."""
-    return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
-
-
 def _transposed(x: Tensor, matrix: bool, batch: bool) -> Tensor:
     if batch:
         x = x.movedim(0, -2)

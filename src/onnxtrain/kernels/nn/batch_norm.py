@@ -31,19 +31,17 @@ def batch_normalization_7(
     spatial: int = 1,
     wanted: tuple[bool, ...],
 ) -> Five:
-    """Training if the node has more outputs than Y; without ``spatial``, every place is a channel."""
+    """Training if the node has outputs besides Y; without ``spatial`` every place is a channel."""
     data = x if spatial else x.reshape(x.shape[0], -1)
-    parameters = [p.reshape(-1) for p in (scale, b, mean, var)]
+    weight, shift, old_mean, old_var = (p.reshape(-1) for p in (scale, b, mean, var))
     if len(wanted) == 1:
-        return infer(data, *parameters, epsilon).reshape(x.shape), None, None, None, None
-    y, batch_mean, batch_var, _ = train(data, *parameters[:2], epsilon)
-    results = [
-        blend(mean, batch_mean.reshape(mean.shape), momentum),
-        blend(var, batch_var.reshape(var.shape), momentum),
-        batch_mean.reshape(mean.shape).to(mean.dtype),
-        batch_var.reshape(var.shape).to(var.dtype),
-    ]
-    return y.reshape(x.shape), results[0], results[1], results[2], results[3]
+        y = infer(data, weight, shift, old_mean, old_var, epsilon)
+        return y.reshape(x.shape), None, None, None, None
+    y, batch_mean, batch_var, _ = train(data, weight, shift, epsilon)
+    running = blend(old_mean, batch_mean, momentum), blend(old_var, batch_var, momentum)
+    saved = batch_mean.to(mean.dtype), batch_var.to(var.dtype)
+    shaped = [t.reshape(mean.shape) for t in (*running, *saved)]
+    return y.reshape(x.shape), shaped[0], shaped[1], shaped[2], shaped[3]
 
 
 @kernel("BatchNormalization", since=14, outputs=3, T=FLOATS)
@@ -125,20 +123,18 @@ def batch_normalization_grad(
     return dx.reshape(x.shape), dscale.to(scale.dtype), dbias.to(scale.dtype)
 
 
-def infer(
-    x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float
-) -> Tensor:
+def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Tensor:
     """Normalize with given statistics."""
     check(x, scale, b, mean, var)
-    parameters = [p.to(acc(x.dtype)) for p in (scale, b, mean, var)]
-    y, _, _ = torch.native_batch_norm(as_batch(x), *parameters, False, 0.0, epsilon)
+    w, shift, m, v = (p.to(acc(x.dtype)) for p in (scale, b, mean, var))
+    y, _, _ = torch.native_batch_norm(as_batch(x), w, shift, m, v, False, 0.0, epsilon)
     return y.reshape(x.shape)
 
 
 def train(
     x: Tensor, scale: Tensor, b: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Normalize with the batch's own statistics; returns y, mean, biased variance, 1 / deviation."""
+    """Normalize with the batch's statistics; returns y, mean, biased variance, 1 / deviation."""
     check(x, scale, b)
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))

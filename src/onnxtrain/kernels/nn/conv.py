@@ -27,7 +27,7 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """y[n, m, o] = sum over c, k of x[n, c, o * stride + k * dilation - begin] * w[m, c, k] + b[m]."""
+    """y[n, m, o] = b[m] + sum over c, k of x[n, c, o * stride + k * dilation - pad] w[m, c, k]."""
     check_filter(x, w, group, kernel_shape)
     window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve(x, w, b, window, group)
@@ -65,7 +65,7 @@ def conv_grad(
         mask(wanted),
     )
     if dx is not None and not window.symmetric:
-        dx = pad(dx, *(tuple(p - n for n, p in zip(side, padding, strict=True)) for side in sides(window)))
+        dx = pad(dx, less(padding, window.begin), less(padding, window.end))
     return dx, dw, db
 
 
@@ -108,15 +108,12 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int)
 def outer_padding(x: Tensor, window: Window) -> tuple[Tensor, Ints]:
     """The input padded by what one end has more than the other, and the padding both share."""
     shared = tuple(map(min, window.begin, window.end))
-    begin, end = (
-        tuple(n - p for n, p in zip(side, shared, strict=True)) for side in sides(window)
-    )
-    return pad(x, begin, end), shared
+    return pad(x, less(window.begin, shared), less(window.end, shared)), shared
 
 
-def sides(window: Window) -> tuple[Ints, Ints]:
-    """Both paddings."""
-    return window.begin, window.end
+def less(a: Ints, b: Ints) -> Ints:
+    """a - b."""
+    return tuple(n - m for n, m in zip(a, b, strict=True))
 
 
 def mask(wanted: Sequence[bool]) -> list[bool]:
@@ -125,7 +122,12 @@ def mask(wanted: Sequence[bool]) -> list[bool]:
 
 
 def check_filter(
-    x: Tensor, w: Tensor, group: int, kernel_shape: Sequence[int] | None, *, transposed: bool = False
+    x: Tensor,
+    w: Tensor,
+    group: int,
+    kernel_shape: Sequence[int] | None,
+    *,
+    transposed: bool = False,
 ) -> None:
     """Refuse an input and a filter that do not fit each other."""
     if x.ndim != w.ndim:

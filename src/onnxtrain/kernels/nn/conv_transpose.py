@@ -143,9 +143,7 @@ def geometry(
     if output_shape or auto_pad.startswith("SAME"):
         target = output_shape or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
         surplus = [f + e - t for f, e, t in zip(full, extra, target[-rank:], strict=True)]
-        begin, end = halves(
-            [max(n, 0) for n in surplus], larger_first=auto_pad != "SAME_UPPER"
-        )
+        begin, end = halves([max(n, 0) for n in surplus], larger_first=auto_pad != "SAME_UPPER")
         extra = [e + max(-n, 0) for e, n in zip(extra, surplus, strict=True)]
     else:
         check_auto_pad(auto_pad, pads)

@@ -110,16 +110,14 @@ def invertible_layer_normalization_grad(
     return dx.to(y_grad.dtype), dscale.to(scale.dtype), dbias.to(scale.dtype)
 
 
-def normalize(
-    x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon: float
-) -> Three:
+def normalize(x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon: float) -> Three:
     """y in the type of computation (or x's own), mean and inverse deviation in the former."""
     sizes = normalized_shape(x, axis)
     fits = scale.shape == sizes and (bias is None or bias.shape == sizes)
     if fits and x.is_cuda and scale.dtype == x.dtype:
         return torch.native_layer_norm(x, sizes, scale, bias, epsilon)
-    x = widen(x)
-    weight, shift = (None if t is None else t.to(x.dtype) for t in (scale, bias))
+    x, weight = widen(x), scale.to(acc(x.dtype))
+    shift = None if bias is None else bias.to(x.dtype)
     if fits:
         return torch.native_layer_norm(x, sizes, weight, shift, epsilon)
     y, mean, inverse = torch.native_layer_norm(x, sizes, None, None, epsilon)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS
 
@@ -33,8 +33,8 @@ def group_normalization_18(
 ) -> Tensor:
     """InstanceNormalization over groups of channels, with a scale and a bias for each group."""
     size = x.shape[1] // num_groups
-    each = (t.repeat_interleave(size, output_size=x.shape[1]) for t in (scale, bias))
-    return grouped(x, *each, num_groups, epsilon)
+    weight, shift = (t.repeat_interleave(size, output_size=x.shape[1]) for t in (scale, bias))
+    return grouped(x, weight, shift, num_groups, epsilon)
 
 
 @kernel("GroupNormalization", since=21, T=FLOATS)

@@ -24,9 +24,7 @@ from onnxtrain.types import FLOATS, DataType
 Shape = tuple[int | None, ...] | None
 
 
-@kernel(
-    "MaxPool", outputs=2, needs=["wanted"], T=FLOATS | {DataType.INT8, DataType.UINT8}
-)
+@kernel("MaxPool", outputs=2, needs=["wanted"], T=FLOATS | {DataType.INT8, DataType.UINT8})
 def max_pool(
     x: Tensor,
     *,
@@ -190,9 +188,7 @@ def _torch_window(window: Window, padding: Ints) -> tuple[Ints, Ints, Ints]:
     return (1, *window.kernel), (1, *window.strides), (0, *padding)
 
 
-def _max_pool(
-    x: Tensor, window: Window, padding: Ints, ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
+def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """Maxima and their flat places within each channel."""
     kernel_, strides, padding = _torch_window(window, padding)
     dilations = window.dilations if len(window.dilations) > 1 else (1, *window.dilations)
@@ -256,7 +252,11 @@ def _planes(indices: Tensor, sizes: Sequence[int]) -> Tensor:
 
 def _check_indices(indices: Tensor, count: int) -> None:
     """Indices that lie outside are an error where finding out costs no wait for the device."""
-    if not indices.is_cuda and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < count:
+    if (
+        not indices.is_cuda
+        and indices.numel()
+        and not 0 <= int(indices.min()) <= int(indices.max()) < count
+    ):
         raise ValueError(f"an index is out of range [0, {count})")
 
 

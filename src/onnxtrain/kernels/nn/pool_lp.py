@@ -31,13 +31,14 @@ def lp_pool(
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     outputs = window.outputs(sizes, ceil_mode if auto_pad == "NOTSET" else 0)
     views = sliding(widen(x), window, window.tail(sizes, outputs))
-    return torch.linalg.vector_norm(views, p, window_axes(window)).to(x.dtype)
+    norm: Tensor = torch.linalg.vector_norm(views, p, window_axes(window))
+    return norm.to(x.dtype)
 
 
 @kernel("GlobalLpPool", T=FLOATS)
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """y = (sum of |x|^p over the spatial axes)^(1/p)."""
-    norm = torch.linalg.vector_norm(x, p, _axes(x), keepdim=True, dtype=acc(x.dtype))
+    norm: Tensor = torch.linalg.vector_norm(x, p, _axes(x), keepdim=True, dtype=acc(x.dtype))
     return norm.to(x.dtype)
 
 

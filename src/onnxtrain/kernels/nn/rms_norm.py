@@ -26,7 +26,6 @@ def rms_normalization(
     return y.to(scale.dtype)
 
 
-@kernel("SimplifiedLayerNormalization", domain=MS, outputs=2, T=FLOATS, V=FLOATS)
 @kernel("SimplifiedLayerNormalization", outputs=2, T=FLOATS, V=FLOATS)
 def simplified_layer_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -126,11 +127,10 @@ def pad(x: Tensor, begin: Sequence[int], end: Sequence[int], value: float = 0.0)
 def sliding(x: Tensor, window: Window, end: Sequence[int]) -> Tensor:
     """A view of every window: [N, C, outputs..., kernel...]; ``end`` replaces the end padding."""
     x = pad(x, window.begin, end)
-    rank = len(window.kernel)
     for axis, (extent, stride) in enumerate(zip(window.extent, window.strides, strict=True)):
         x = x.unfold(2 + axis, extent, stride)
-    steps = tuple(slice(None, None, d) for d in window.dilations)
-    return x[(..., *steps)] if rank else x
+    steps: list[Any] = [slice(None, None, d) for d in window.dilations]
+    return x[tuple([..., *steps])]
 
 
 def window_axes(window: Window) -> list[int]:

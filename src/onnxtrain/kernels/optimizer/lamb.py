@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -36,7 +35,7 @@ class Group:
     mixed: Tensor | None
 
 
-@kernel("LambOptimizer", domain=MS, outputs=0, view="groups")
+@kernel("LambOptimizer", domain=MS, outputs=0)
 def lamb_optimizer(
     update_signal: Tensor | None,
     loss_scale: Tensor | None,
@@ -66,9 +65,7 @@ def lamb_optimizer(
         parameters, alpha, beta, lambda_, epsilon, max_norm_clip, strict=False
     ):
         work = p.weights.dtype
-        g = unscaled(
-            p.gradient, gradient_divisor(loss_scale, gradient_norm, most, work), work
-        )
+        g = unscaled(p.gradient, gradient_divisor(loss_scale, gradient_norm, most, work), work)
         d, first, second = _direction(p, g, a, b, decay, small, count)
         rate = _trust(p.weights, d, scalar(r, work), ratio_min, ratio_max)
         made = _moved(p, d.to(work) * -rate, first, second)
@@ -80,7 +77,13 @@ def lamb_optimizer(
 
 
 def _direction(
-    p: Group, g: Tensor, alpha: float, beta: float, decay: float, epsilon: float, step: Tensor | None
+    p: Group,
+    g: Tensor,
+    alpha: float,
+    beta: float,
+    decay: float,
+    epsilon: float,
+    step: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Adam's step in the gradient's type and the new moments; not finite: 0 and the old ones."""
     w, work = p.weights, g.dtype
@@ -118,9 +121,7 @@ def _groups(tensors: Sequence[Tensor | None]) -> list[Group]:
     if not tensors or len(tensors) % GROUP:
         raise ValueError(f"parameters come in groups of {GROUP} inputs, there are {len(tensors)}")
     found = []
-    for index in itertools.count(0, GROUP):
-        if index == len(tensors):
-            return found
+    for index in range(0, len(tensors), GROUP):
         weights, gradient, first, second, mixed = tensors[index : index + GROUP]
         if weights is None or gradient is None or first is None or second is None:
             raise ValueError(f"group {index // GROUP} lacks weights, gradient or a moment")

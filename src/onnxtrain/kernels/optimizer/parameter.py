@@ -75,14 +75,14 @@ def adam_optimizer(
         (weights, weights + delta),
         (gradients, delta.to(gradients.dtype)),
     ]
-    count, m1, m2, updated, step_taken = (chosen(update_signal, n, old) for old, n in new)
-    mixed = None if mixed_precision_weights is None else updated.to(mixed_precision_weights.dtype)
+    count, m1, m2, updated, step_taken = (chosen(update_signal, n, o) for o, n in new)
+    old = mixed_precision_weights
+    mixed = None if old is None else chosen(update_signal, updated.to(old.dtype), old)
     if update:
         count, m1, m2 = t.copy_(count), moment_1.copy_(m1), moment_2.copy_(m2)
         if _writes(wanted, weights=3, delta=4):
             updated = weights.copy_(updated)
-            if mixed_precision_weights is not None:
-                mixed = mixed_precision_weights.copy_(updated)
+            mixed = None if old is None or mixed is None else old.copy_(mixed)
     return count, m1, m2, updated, step_taken, mixed
 
 

@@ -48,7 +48,7 @@ def adam(
     norm_coefficient: float = 0.0,
     norm_coefficient_post: float = 0.0,
 ) -> list[Tensor]:
-    """v = alpha v + (1 - alpha) g; h = beta h + (1 - beta) g^2; x -= rate * v / (sqrt(h) + epsilon).
+    """v = alpha v + (1 - alpha) g; h = beta h + (1 - beta) g^2; x -= rate * v / (sqrt h + epsilon).
 
     rate = r * sqrt(1 - beta^t) / (1 - alpha^t) from t = 1 on, and r before.
     """

@@ -46,7 +46,7 @@ def adam_w_optimizer(
     epsilon: float = 1e-8,
     weight_decay: float = 1e-2,
 ) -> tuple[Tensor, Tensors, Tensors, Tensors]:
-    """m = alpha m + (1 - alpha) g; v = beta v + (1 - beta) g^2; then, with c = 1 - rate^step:
+    """m = alpha m + (1 - alpha) g; v = beta v + (1 - beta) g^2; c1, c2 = 1 - alpha^t, 1 - beta^t.
 
     Mode 0: w -= lr * weight_decay * w, then w -= lr * m / (c1 * (sqrt(v) / sqrt(c2) + epsilon)).
     Mode 1: w -= lr * sqrt(c2) / c1 * m / (sqrt(v) + epsilon), then w -= lr * weight_decay * w.

@@ -11,10 +11,11 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
 
-def _declare(result: DataType) -> None:
-    @kernel("ReduceAllL2", domain=MS, TIn=FLOATS, TOut=frozenset({result}))
+def _declare(declared: DataType) -> None:
+    @kernel("ReduceAllL2", domain=MS, TIn=FLOATS, TOut=frozenset({declared}))
     def reduce_all_l2(*xs: Tensor) -> Tensor:
-        return all_l2(*xs).to(to_torch(result))
+        known = declared != DataType.UNDEFINED
+        return all_l2(*xs).to(to_torch(declared) if known else xs[0].dtype)
 
 
 def all_l2(*xs: Tensor) -> Tensor:
@@ -24,5 +25,6 @@ def all_l2(*xs: Tensor) -> Tensor:
     return total
 
 
-for _result in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
+for _result in sorted(FLOATS | {DataType.UNDEFINED}):
+    # No input has the type of the norm; where the graph does not declare one, it is the inputs'.
     _declare(_result)

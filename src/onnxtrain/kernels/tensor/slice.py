@@ -8,6 +8,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axes_of
+from onnxtrain.kernels.tensor.movable import movable
 from onnxtrain.types import MS
 
 _BOUNDS = ["starts", "ends", "axes", "steps"]
@@ -37,7 +38,7 @@ def slice_(
 ) -> Tensor:
     """data[start:end:step] along the axes; a view unless a step is negative."""
     part, backwards = _part(data, starts, ends, axes, steps)
-    return part.flip(backwards) if backwards else part
+    return _flipped(part, backwards)
 
 
 @kernel("SliceGrad", domain=MS, host=["shape", *_BOUNDS])
@@ -57,7 +58,7 @@ def slice_grad(
             f"dY has {dy.numel()} elements, the slice of {shape} has shape {list(part.shape)}"
         )
     values = dy.reshape(part.shape)
-    part.copy_(values.flip(backwards) if backwards else values)
+    part.copy_(_flipped(values, backwards))
     return dx
 
 
@@ -90,3 +91,7 @@ def _part(
             taken = taken[::-1]
         places[axis] = slice(taken.start, max(taken.stop, taken.start), taken.step)
     return x[tuple(places)], backwards
+
+
+def _flipped(x: Tensor, axes: list[int]) -> Tensor:
+    return movable(x).flip(axes).view(x.dtype) if axes else x

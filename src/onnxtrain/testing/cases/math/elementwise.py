@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, apart, given, normal, only, shape_input, uniform
-from onnxtrain.types import FLOATS, INTEGERS, MS, DataType
+from onnxtrain.types import MS, DataType
 
 OLD_FLOATS = only(DataType.FLOAT, DataType.FLOAT16, DataType.DOUBLE)
 """Floating point types of opset versions before bfloat16."""
@@ -171,9 +171,7 @@ _CLIP = [
     Case("Clip", [apart(4, 5, gap=0.1)], _clip, name="none"),
     Case("Clip", [apart(4, 5), _HIGH, _LOW], _clip, name="crossed", gradient=False),
     Case("Clip", [normal(), _LOW, _HIGH], _clip, name="scalar", gradient=False),
-    Case(
-        "Clip", [apart(4, 5, gap=0.1), _LOW, _HIGH], _clip, opset=11, dtypes=only(DataType.FLOAT)
-    ),
+    Case("Clip", [apart(4, 5, gap=0.1), _LOW, _HIGH], _clip, opset=11, dtypes=only(DataType.FLOAT)),
     Case(
         "Clip",
         [apart(4, 5, gap=0.1)],
@@ -214,16 +212,17 @@ def _cumulative(function: Any, unit: float) -> Any:
         if exclusive:
             first = torch.full_like(x.narrow(dim, 0, 1), unit)
             x = torch.cat([first, x.narrow(dim, 0, x.shape[dim] - 1)], dim)
-        y = function(x, dim)
+        y: Tensor = function(x, dim)
         return y.flip(dim) if reverse else y
 
     return reference
 
 
+_CUMSUM = _cumulative(torch.cumsum, 0)
 _SCANS = [
     Case(op, [normal(3, 4), given(axis, constant=constant)], reference, attributes)
     for op, reference in {
-        "CumSum": _cumulative(torch.cumsum, 0),
+        "CumSum": _CUMSUM,
         "CumProd": _cumulative(torch.cumprod, 1),
     }.items()
     for axis, constant, attributes in [
@@ -234,8 +233,9 @@ _SCANS = [
     ]
 ]
 _SCANS += [
-    Case("CumSum", [normal(5), shape_input(0)], torch.cumsum, name="axis-vector", gradient=False),
-    Case("CumSum", [normal(2000), given(0)], torch.cumsum, name="long", gradient=False),
+    Case("CumSum", [normal(5), shape_input(0)], _CUMSUM, name="axis-vector", gradient=False),
+    Case("CumSum", [normal(2000), given(0)], _CUMSUM, name="long", gradient=False),
+    Case("CumSum", [normal(0, 3), given(0)], lambda x, axis: x, name="empty", gradient=False),
 ]
 
 CASES: list[Case] = [

@@ -155,7 +155,10 @@ _BITS = [
     ),
     Case(
         "BitShift",
-        [given([-128, 127, 3, -1, -1, 5], DataType.INT8), given([1, 3, 7, 9, -1, 8], DataType.INT8)],
+        [
+            given([-128, 127, 3, -1, -1, 5], DataType.INT8),
+            given([1, 3, 7, 9, -1, 8], DataType.INT8),
+        ],
         lambda x, y, direction: torch.tensor([-64, 15, 0, -1, -1, 0]),
         {"direction": "RIGHT"},
         dtypes=only(DataType.INT8),
@@ -164,7 +167,10 @@ _BITS = [
     ),
     Case(
         "BitShift",
-        [given([-128, 127, 3, -1, -1, 5], DataType.INT8), given([1, 3, 7, 9, -1, 4], DataType.INT8)],
+        [
+            given([-128, 127, 3, -1, -1, 5], DataType.INT8),
+            given([1, 3, 7, 9, -1, 4], DataType.INT8),
+        ],
         lambda x, y, direction: torch.tensor([0, -8, -128, 0, 0, 80]),
         {"direction": "LEFT"},
         dtypes=only(DataType.INT8),

@@ -1,0 +1,54 @@
+"""Where and with what a figure was measured, and CSV files that keep it."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import pathlib
+import platform
+from typing import Any
+
+import torch
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def conditions() -> dict[str, str]:
+    """Machine and versions, as columns."""
+    cuda = torch.cuda.is_available()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": torch.cuda.get_device_name() if cuda else f"CPU {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def append(name: str, rows: list[dict[str, Any]]) -> pathlib.Path:
+    """Append rows to ``results/<name>.csv``, each with the conditions it was measured under."""
+    path = RESULTS / f"{name}.csv"
+    path.parent.mkdir(exist_ok=True)
+    full = [{**conditions(), **row} for row in rows]
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(full[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(full)
+    return path
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as aligned text."""
+    keys = list(rows[0])
+    cells = [keys, *([_shown(row[key]) for key in keys] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(keys))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,76 @@
+"""``onnxtrain env``: what a bug report needs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Annotated
+
+import typer
+
+from onnxtrain import __version__
+
+PACKAGES = (
+    "onnxtrain",
+    "torch",
+    "triton",
+    "numpy",
+    "onnx",
+    "onnx-ir",
+    "onnxruntime",
+    "onnxscript",
+    "ml-dtypes",
+    "protobuf",
+    "safetensors",
+    "flatbuffers",
+    "typer",
+    "rich",
+)
+
+
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print versions, devices and platform, for a bug report."""
+    import json
+
+    from onnxtrain.cli.console import table
+
+    facts = {**_platform(), **_devices(), **{name: _version(name) for name in PACKAGES}}
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    table("", ("what", "value"), facts.items())
+
+
+def _version(package: str) -> str:
+    if package == "onnxtrain":
+        return __version__
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _platform() -> dict[str, str]:
+    return {
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def _devices() -> dict[str, str]:
+    import torch
+
+    facts = {
+        "cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
+        "cuda": f"built with {torch.version.cuda}" if torch.version.cuda else "not in this torch",
+    }
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        facts[f"cuda:{index}"] = (
+            f"{found.name}, {found.total_memory / 2**30:.1f} GiB, "
+            f"capability {found.major}.{found.minor}"
+        )
+    return facts

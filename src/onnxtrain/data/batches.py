@@ -1,0 +1,98 @@
+"""Batches in an order that depends on the seed and the step alone, so a run can be continued."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxtrain.data.read import Array
+from onnxtrain.errors import FeedError
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """The order of samples: a new permutation every epoch.
+
+    Attributes:
+        samples: How many there are.
+        batch_size: Samples a batch; the last batch of an epoch may be smaller.
+        seed: Seed of the permutations.
+        whole: Whether a smaller last batch is left out.
+    """
+
+    samples: int
+    batch_size: int
+    seed: int
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch == 0:
+            raise FeedError(
+                f"{self.samples} samples do not fill one batch of {self.batch_size}\n"
+                "  give more data or a smaller --batch-size"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        if self.whole:
+            return self.samples // self.batch_size
+        return -(-self.samples // self.batch_size)
+
+    def indices(self, step: int) -> Indices:
+        """Which samples make the batch of a step, counted from the start of training."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        first = place * self.batch_size
+        return _permutation(self.samples, self.seed, epoch)[first : first + self.batch_size]
+
+
+@functools.lru_cache(maxsize=2)
+def _permutation(samples: int, seed: int, epoch: int) -> Indices:
+    return np.random.default_rng([seed, epoch]).permutation(samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Arrays in the batches of an order."""
+
+    arrays: Mapping[str, Array]
+    order: Order
+
+    def at(self, step: int) -> dict[str, Array]:
+        """The batch of a step, counted from the start of training."""
+        picked = self.order.indices(step)
+        return {name: array[picked] for name, array in self.arrays.items()}
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        """The batches of one epoch, in the order of the file."""
+        size = self.order.batch_size
+        for step in range(self.order.steps_per_epoch):
+            part = slice(step * size, (step + 1) * size)
+            yield {name: array[part] for name, array in self.arrays.items()}
+
+
+def split(
+    arrays: Mapping[str, Array], fraction: float, seed: int
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Arrays for training and for validation; the samples are picked by the seed.
+
+    Raises:
+        FeedError: if one of the two would be empty.
+    """
+    samples = len(next(iter(arrays.values())))
+    held = round(samples * fraction)
+    if not 0 < held < samples:
+        raise FeedError(
+            f"a validation split of {fraction} leaves {held} of {samples} samples for validation\n"
+            "  both parts need at least one sample"
+        )
+    order = np.random.default_rng([seed, samples]).permutation(samples)
+    parts = np.sort(order[held:]), np.sort(order[:held])
+    training, validation = ({n: a[part] for n, a in arrays.items()} for part in parts)
+    return training, validation

@@ -1,0 +1,47 @@
+"""Gradient of Pad."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError
+from onnxtrain.gradients.gather import add_at
+from onnxtrain.gradients.known import inputs_of, ints_of
+from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.graph.builder import Ops
+
+
+@gradient("Pad", until=10)
+def pad_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The padding cut off again; it is an attribute, and so is its value."""
+    if attribute(node, "mode", "constant") != "constant":
+        raise GraphError(
+            f"no gradient of Pad with mode '{attribute(node, 'mode', '')}' before opset 11, "
+            f"node '{node.name}'\n  convert the model to opset 11 or later"
+        )
+    pads = attribute(node, "pads", None) or attribute(node, "paddings", ())
+    return [op.Pad(dy, pads=[-n for n in pads])]
+
+
+@gradient("Pad", since=11)
+def pad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Constant padding is cut off again; what other modes copied is added where it came from."""
+    x, pads, value, axes = inputs_of(node, 4)
+    assert x is not None and pads is not None
+    mode = attribute(node, "mode", "constant")
+    if mode != "constant":
+        places = op.Reshape(op.Range(op.const(0), op.Size(x), op.const(1)), op.shape(x))
+        padded = op.Pad(places, pads, None, axes, mode=mode)
+        return [add_at(op, dy, padded, x), None, None, None][: len(node.inputs)]
+    known = ints_of(pads)
+    back = op.Neg(pads) if known is None else op.ints([-n for n in known])
+    dx = op.Pad(dy, back, None, axes)
+    return [dx, None, _value(op, value, dy, dx), None][: len(node.inputs)]
+
+
+def _value(op: Ops, value: Grad, dy: ir.Value, dx: ir.Value) -> Grad:
+    """The constant gets all of dy that x does not."""
+    if value is None:
+        return None
+    both = [op.reduce_sum(grad, None, keepdims=False) for grad in (dy, dx)]
+    return op.reshape_like(op.Sub(both[0], both[1]), value)

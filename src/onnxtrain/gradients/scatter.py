@@ -1,0 +1,89 @@
+"""Gradients of ScatterElements and ScatterND, with every way of reducing into the data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.known import operands
+from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.graph.builder import Ops
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """The places of a scatter: write to them and read from them."""
+
+    op: Ops
+    indices: ir.Value
+    axis: int | None
+
+    def put(self, data: ir.Value, updates: ir.Value, reduction: str | None = None) -> ir.Value:
+        """The data with updates written to, or reduced into, the places."""
+        if self.axis is None:
+            return self.op.ScatterND(data, self.indices, updates, reduction=reduction)
+        return self.op.ScatterElements(
+            data, self.indices, updates, axis=self.axis, reduction=reduction
+        )
+
+    def get(self, data: ir.Value) -> ir.Value:
+        """What the data holds at the places."""
+        if self.axis is None:
+            return self.op.GatherND(data, self.indices)
+        return self.op.GatherElements(data, self.indices, axis=self.axis)
+
+
+@gradient("ScatterElements")
+def scatter_elements(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """By reduction: overwritten data gets 0, the updates get what became of them."""
+    return _scatter(op, node, dy, attribute(node, "axis", 0))
+
+
+@gradient("ScatterND")
+def scatter_nd(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The same as ScatterElements, with places given by tuples."""
+    return _scatter(op, node, dy, None)
+
+
+def _scatter(op: Ops, node: ir.Node, dy: ir.Value, axis: int | None) -> list[Grad]:
+    data, indices, updates = operands(node)
+    places = _Places(op, indices, axis)
+    reduction = attribute(node, "reduction", "none")
+    if reduction == "none":
+        covered = places.put(dy, op.filled(0, shape_of=updates, like=dy))
+        return [covered, None, places.get(dy)]
+    if reduction == "add":
+        return [dy, None, places.get(dy)]
+    if reduction == "mul":
+        return [places.put(dy, updates, "mul"), None, _factors(op, places, data, updates, dy)]
+    return _extremes(op, places, data, updates, node.outputs[0], dy)
+
+
+def _factors(
+    op: Ops, places: _Places, data: ir.Value, updates: ir.Value, dy: ir.Value
+) -> ir.Value:
+    """dy times the product of the data and all other updates at the same place.
+
+    The product of all is divided by the update itself; updates that are 0 are left out of the
+    product and counted, since one such factor elsewhere makes the gradient 0.
+    """
+    zero, one = op.scalar(0, updates), op.scalar(1, updates)
+    is_zero = op.Equal(updates, zero)
+    safe = op.Where(is_zero, one, updates)
+    product = places.put(data, safe, "mul")
+    here = op.cast(is_zero, updates)
+    zeros = places.get(places.put(op.filled(0, shape_of=data, like=data), here, "add"))
+    others = op.Sub(zeros, here)
+    full = op.Div(places.get(op.Mul(dy, product)), safe)
+    return op.Where(op.Equal(others, zero), full, zero)
+
+
+def _extremes(
+    op: Ops, places: _Places, data: ir.Value, updates: ir.Value, y: ir.Value, dy: ir.Value
+) -> list[Grad]:
+    """dy to whichever is the largest (smallest); ties share it evenly."""
+    kept = op.cast(op.Equal(data, y), dy)
+    came = op.cast(op.Equal(updates, places.get(y)), dy)
+    share = op.Div(dy, places.put(kept, came, "add"))
+    return [op.Mul(share, kept), None, op.Mul(places.get(share), came)]

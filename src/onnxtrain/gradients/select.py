@@ -1,0 +1,73 @@
+"""Gradients of operators that pick one of several values: Where, Clip, Max, Min."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.known import inputs_of, operands
+from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.graph.builder import Ops
+
+
+@gradient("Where")
+def where(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy to the operand that was picked, 0 to the other; each summed back to its shape."""
+    condition, a, b = operands(node)
+    zero = op.scalar(0, dy)
+    picked = op.Where(condition, dy, zero), op.Where(condition, zero, dy)
+    return [None, op.unbroadcast(picked[0], to=a), op.unbroadcast(picked[1], to=b)]
+
+
+@gradient("Max", "Min")
+def extreme(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy to the largest (smallest) operand; operands that tie share it evenly."""
+    xs = operands(node)
+    if len(xs) == 1:
+        return [dy]
+    masks = [op.cast(op.equal(x, node.outputs[0]), dy) for x in xs]
+    share = op.Div(dy, op.Sum(*masks))
+    return [op.unbroadcast(op.Mul(share, m), to=x) for x, m in zip(xs, masks, strict=True)]
+
+
+@gradient("Clip", until=10)
+def clip_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy where min ≤ x ≤ max, both being attributes."""
+    (x,) = operands(node)
+    low, high = attribute(node, "min", None), attribute(node, "max", None)
+    bounds = [None if bound is None else op.scalar(bound, x) for bound in (low, high)]
+    return [_inside(op, x, bounds[0], bounds[1], dy)]
+
+
+@gradient("Clip", since=11)
+def clip(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy to x where min ≤ x ≤ max, to min where x is below, to max where it is above."""
+    x, low, high = inputs_of(node, 3)
+    assert x is not None
+    below, above = _outside(op, x, low, high)
+    zero = op.scalar(0, x)
+    grads: list[Grad] = [_inside(op, x, low, high, dy)]
+    if low is not None and below is not None:
+        taken = below if above is None else op.And(below, op.Not(above))
+        grads.append(op.unbroadcast(op.Where(taken, dy, zero), to=low))
+    else:
+        grads.append(None)
+    if high is not None:
+        grads.append(op.unbroadcast(op.Where(above, dy, zero), to=high))
+    return [*grads, None][: len(node.inputs)]
+
+
+def _outside(op: Ops, x: ir.Value, low: Grad, high: Grad) -> tuple[Grad, Grad]:
+    """Where x is below min, and where the result is max; max wins if the bounds are crossed."""
+    below = None if low is None else op.Less(x, low)
+    above = None if high is None else op.Greater(x, high)
+    if low is not None and high is not None:
+        above = op.Or(above, op.Greater(low, high))
+    return below, above
+
+
+def _inside(op: Ops, x: ir.Value, low: Grad, high: Grad, dy: ir.Value) -> ir.Value:
+    below, above = _outside(op, x, low, high)
+    if below is None and above is None:
+        return dy
+    outside = op.Or(below, above) if below is not None and above is not None else below or above
+    return op.Where(outside, op.scalar(0, x), dy)

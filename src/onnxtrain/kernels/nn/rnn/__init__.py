@@ -1,0 +1,5 @@
+"""Recurrent layers, those that keep what a gradient needs, and the gradients."""
+
+from onnxtrain.kernels.nn.rnn import gru, lstm, lstm_training, simple
+
+__all__ = ["gru", "lstm", "lstm_training", "simple"]

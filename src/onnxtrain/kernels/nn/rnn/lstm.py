@@ -1,0 +1,102 @@
+"""LSTM with every option of ONNX.
+
+Gates are ordered i, o, f, c in W, R and B; peepholes i, o, f in P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS
+
+DEFAULT = ("sigmoid", "tanh", "tanh")
+
+
+@kernel("LSTM", outputs=3, T=FLOATS)
+def lstm(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    output_sequence: int = 0,
+) -> tuple[Tensor, ...]:
+    """C' = f * C + i * g(..); h = o * H(C'), with gates i, o, f = F(x W^T + h R^T + P C + B)."""
+    x = scan.time_first(x, layout)
+    states = [None if s is None else scan.time_first(s, layout) for s in (initial_h, initial_c)]
+    hidden = r.shape[-1]
+    reversals = scan.reversals(direction)
+    functions = activation.functions(
+        activations, DEFAULT, len(reversals), activation_alpha, activation_beta
+    )
+    every, finals = [], []
+    for d, reverse in enumerate(reversals):
+        step = cell(r[d], pick(p, d), functions[d], activation.clipped(clip), input_forget)
+        first = tuple(scan.start(state, d, x, hidden) for state in states)
+        records, last = scan.scan(
+            step, projected(x, w[d], pick(b, d)), first, reverse=reverse, lens=sequence_lens
+        )
+        every.append(scan.sequence(records, 0, x, hidden))
+        finals.append(last)
+    return scan.outputs(every, finals, layout, x.dtype)
+
+
+def pick(value: Tensor | None, direction: int) -> Tensor | None:
+    """One direction of an optional input."""
+    return None if value is None else value[direction]
+
+
+def projected(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """x W^T and both biases, for all times at once."""
+    gates = scan.product(x, scan.factor(w))
+    return gates if b is None else gates + sum(widen(b).chunk(2))
+
+
+def cell(
+    r: Tensor,
+    p: Tensor | None,
+    functions: Sequence[activation.Activation],
+    bound: activation.Activation,
+    input_forget: int = 0,
+    *,
+    keep_gates: bool = False,
+) -> scan.Step:
+    """One step: states and the record are (h, C); the gates i, o, f, c follow if they are kept."""
+    recurrent = scan.factor(r)
+    peep_i, peep_o, peep_f = (None, None, None) if p is None else widen(p).chunk(3)
+    f, g, h = functions
+
+    def step(x: Tensor, states: scan.States) -> tuple[scan.States, scan.States]:
+        hidden, memory = states
+        i, o, forget, c = (x + scan.product(hidden, recurrent)).chunk(4, -1)
+        i = f(bound(_peeped(i, peep_i, memory)))
+        forget = 1 - i if input_forget else f(bound(_peeped(forget, peep_f, memory)))
+        c = g(bound(c))
+        memory = forget * memory + i * c
+        o = f(bound(_peeped(o, peep_o, memory)))
+        new = o * h(memory), memory
+        return new, (*new, torch.cat([i, o, forget, c], -1)) if keep_gates else new
+
+    return step
+
+
+def _peeped(gate: Tensor, peephole: Tensor | None, memory: Tensor) -> Tensor:
+    return gate if peephole is None else gate + peephole * memory

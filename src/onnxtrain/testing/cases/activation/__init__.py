@@ -1,0 +1,8 @@
+"""Rows for activations."""
+
+from __future__ import annotations
+
+from onnxtrain.testing.case import Case, rows
+from onnxtrain.testing.cases.activation import dropout, pointwise, softmax
+
+CASES: list[Case] = rows(module.CASES for module in (dropout, pointwise, softmax))

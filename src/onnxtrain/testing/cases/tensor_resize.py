@@ -1,0 +1,5 @@
+"""Rows."""
+
+from onnxtrain.testing.case import Case
+
+CASES: list[Case] = []

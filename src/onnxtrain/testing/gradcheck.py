@@ -1,0 +1,195 @@
+"""The gradient of a row's operator, as a graph that runs, by autograd, and by differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from onnxtrain.gradients.engine import backward, can_carry_gradient
+from onnxtrain.gradients.rules import Rule, find_rule
+from onnxtrain.graph.load import load_model
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.session import InferenceSession
+from onnxtrain.testing.case import Case
+from onnxtrain.testing.model import (
+    PROVIDERS,
+    Value,
+    feeds_of,
+    input_name,
+    on_device,
+    one_node_model,
+)
+from onnxtrain.testing.table import opsets
+from onnxtrain.testing.truth import reference
+
+STEP = 2.0**-17
+"""Step of a central difference: near the cube root of float64's epsilon, where the error of the
+difference (about STEP² = 6e-11) and that of rounding (about eps/STEP = 3e-11) are equal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Where a gradient is taken: inputs, and the gradient that comes in at each output.
+
+    Attributes:
+        case: The row.
+        inputs: Rounded values of all inputs.
+        seeds: Incoming gradient by position among the named outputs; floating point ones only.
+    """
+
+    case: Case
+    inputs: Sequence[Value]
+    seeds: dict[int, torch.Tensor]
+
+    @property
+    def wanted(self) -> list[int]:
+        """Positions of the inputs whose gradients are compared."""
+        return differentiable(self.case, self.inputs)
+
+
+def differentiable(case: Case, inputs: Sequence[Value]) -> list[int]:
+    """Positions of fed floating point tensors that a row calls differentiable."""
+    return [
+        index
+        for index, (item, value) in enumerate(zip(case.inputs, inputs, strict=True))
+        if item is not None
+        and item.grad
+        and not item.constant
+        and isinstance(value, torch.Tensor)
+        and value.dtype.is_floating_point
+    ]
+
+
+def rule_of(case: Case) -> Rule | None:
+    """The gradient rule (or declared zero) of a row's operator."""
+    return find_rule(case.domain, case.op, opsets(case)[case.domain])
+
+
+def point(case: Case, inputs: Sequence[Value], outputs: Sequence[Any]) -> Point:
+    """A point with random incoming gradients, shaped and typed like the outputs."""
+    generator = torch.Generator().manual_seed(1)
+    compared = _compared(case)
+    seeds = {
+        position: torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype)
+        for position, value in enumerate(outputs)
+        if position in compared
+        and isinstance(value, torch.Tensor)
+        and value.dtype.is_floating_point
+    }
+    return Point(case, inputs, seeds)
+
+
+def widened(at: Point) -> Point:
+    """The same point, exactly, in float64."""
+    inputs = [
+        value.to(torch.float64)
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+        else value
+        for value in at.inputs
+    ]
+    return Point(at.case, inputs, {p: seed.to(torch.float64) for p, seed in at.seeds.items()})
+
+
+def _compared(case: Case) -> list[int]:
+    """Positions, among the named outputs, of those that have a defined value."""
+    named = [index for index in range(case.outputs) if index not in case.empty]
+    return [p for p, index in enumerate(named) if case.compare is None or index in case.compare]
+
+
+def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
+    """The gradients that the gradient graph of the one-node model gives."""
+    model = prepare(load_model(one_node_model(at.case, at.inputs)))
+    graph = model.graph
+    xs = [v for i in at.wanted for v in graph.inputs if v.name == input_name(at.case, i)]
+    seeds: dict[ir.Value, ir.Value] = {}
+    for position in at.seeds:
+        y = graph.outputs[position]
+        if can_carry_gradient(y):
+            seeds[y] = ir.Value(name=f"seed_{y.name}", type=y.type, shape=y.shape)
+    graph.inputs.extend(seeds.values())
+    grads = backward(graph, xs, seeds)
+    graph.outputs.extend(grads.values())
+    feeds = feeds_of(at.case, at.inputs)
+    feeds |= {f"seed_y{_index(at.case, p)}": value for p, value in at.seeds.items()}
+    session = InferenceSession(model, SessionOptions(seed=0), [PROVIDERS[device]])
+    names = [grad.name for grad in grads.values()]
+    moved = {name: on_device(value, device) for name, value in feeds.items()}
+    found = dict(zip(grads, session.run_torch(names, moved) if names else [], strict=True))
+    return [
+        found[x].cpu() if x in found else torch.zeros_like(at.inputs[i])  # type: ignore[arg-type]
+        for x, i in zip(xs, at.wanted, strict=True)
+    ]
+
+
+def _index(case: Case, position: int) -> int:
+    """Index of the output at a position among the named ones."""
+    return [index for index in range(case.outputs) if index not in case.empty][position]
+
+
+def by_autograd(at: Point) -> list[torch.Tensor]:
+    """The gradients by torch through the row's reference; zero for what it cannot reach."""
+    leaves: list[Any] = [
+        value.detach().clone().requires_grad_(index in at.wanted)
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+        else value
+        for index, value in enumerate(at.inputs)
+    ]
+    xs = [leaves[index] for index in at.wanted]
+    results = reference(at.case, leaves)
+    ys = [(results[p], seed) for p, seed in at.seeds.items() if results[p].requires_grad]
+    if not ys:
+        return [torch.zeros_like(x) for x in xs]
+    seeds = [seed.to(y.dtype) for y, seed in ys]
+    found = torch.autograd.grad([y for y, _ in ys], xs, seeds, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Slope:
+    """A directional derivative, and the sum of the magnitudes that it was summed from."""
+
+    value: float
+    magnitude: float
+
+
+def along(direction: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]) -> Slope:
+    """The derivative along a direction that gradients predict."""
+    terms = [(d * g).flatten() for d, g in zip(direction, grads, strict=True)]
+    return _slope(terms)
+
+
+def by_differences(at: Point, direction: Sequence[torch.Tensor]) -> Slope:
+    """The same derivative by a central difference of the forward model."""
+    session = InferenceSession(one_node_model(at.case, at.inputs), SessionOptions(seed=0))
+
+    def outputs(step: float) -> list[Any]:
+        inputs = list(at.inputs)
+        for index, d in zip(at.wanted, direction, strict=True):
+            inputs[index] = inputs[index] + step * d  # type: ignore[operator]
+        return session.run_torch(None, feeds_of(at.case, inputs))
+
+    ahead, behind = outputs(STEP), outputs(-STEP)
+    terms = [
+        (seed * (ahead[position] - behind[position]) / (2 * STEP)).flatten()
+        for position, seed in at.seeds.items()
+    ]
+    return _slope(terms)
+
+
+def _slope(terms: Sequence[torch.Tensor]) -> Slope:
+    joined = torch.cat(list(terms)) if terms else torch.zeros(0)
+    return Slope(float(joined.sum()), float(joined.abs().sum()))
+
+
+def random_direction(at: Point, seed: int) -> list[torch.Tensor]:
+    """A random step for each differentiable input."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(at.inputs[i].shape, generator=generator, dtype=torch.float64)  # type: ignore[union-attr]
+        for i in at.wanted
+    ]

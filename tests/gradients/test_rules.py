@@ -1,0 +1,66 @@
+"""Every row with a gradient: the gradient graph against autograd and against differences."""
+
+import pytest
+
+from onnxtrain.testing import gradcheck
+from onnxtrain.testing.case import Case
+from onnxtrain.testing.close import largest_error, mismatch
+from onnxtrain.testing.gradcheck import Point
+from onnxtrain.testing.model import draw, evaluate
+from onnxtrain.testing.table import table, trial_types
+from onnxtrain.types import DataType
+
+EXACT = 1e-9
+"""Largest error of a gradient in float64, relative to the largest gradient of the row."""
+DIFFERENCE = 1e-6
+"""Largest error of a central difference, relative to the magnitudes that it is summed from: the
+rounding and truncation errors of the step are below 1e-10 for functions of unit scale, which
+leaves four digits for those with large higher derivatives."""
+
+
+def _rows(dtype: DataType, *, autograd: bool) -> list[object]:
+    """Rows whose operator has a rule; those for autograd have a reference in torch."""
+    return [
+        pytest.param(case, id=str(case))
+        for case in table()
+        if case.gradient and gradcheck.rule_of(case) is not None
+        if case.reference is not None or not autograd
+        if dtype in trial_types(case) and gradcheck.differentiable(case, draw(case, dtype))
+    ]
+
+
+def _point(case: Case, dtype: DataType) -> Point:
+    inputs = draw(case, dtype)
+    return gradcheck.point(case, inputs, evaluate(case, inputs))
+
+
+@pytest.mark.parametrize("case", _rows(DataType.DOUBLE, autograd=True))
+def test_gradient_agrees_with_autograd(case: Case, device: str) -> None:
+    at = _point(case, DataType.DOUBLE)
+    expected = gradcheck.by_autograd(at)
+    largest = max((float(g.abs().max()) for g in expected if g.numel()), default=0.0) or 1.0
+    for ours, true in zip(gradcheck.by_graph(at, device), expected, strict=True):
+        assert ours.shape == true.shape
+        if true.numel():
+            assert float((ours - true).abs().max()) <= EXACT * largest
+
+
+@pytest.mark.parametrize("case", _rows(DataType.DOUBLE, autograd=False))
+def test_gradient_agrees_with_differences(case: Case) -> None:
+    at = _point(case, DataType.DOUBLE)
+    grads = gradcheck.by_graph(at)
+    for seed in range(3):
+        direction = gradcheck.random_direction(at, seed)
+        slope = gradcheck.along(direction, grads)
+        expected = gradcheck.by_differences(at, direction)
+        scale = slope.magnitude + expected.magnitude
+        assert abs(slope.value - expected.value) <= DIFFERENCE * scale
+
+
+@pytest.mark.parametrize("case", _rows(DataType.FLOAT, autograd=True))
+def test_gradient_in_float32(case: Case) -> None:
+    at = _point(case, DataType.FLOAT)
+    exact = gradcheck.by_autograd(gradcheck.widened(at))
+    own = gradcheck.by_autograd(at)
+    for ours, true, rough in zip(gradcheck.by_graph(at), exact, own, strict=True):
+        assert mismatch(ours, true, largest_error(rough, true)) is None

@@ -1,0 +1,198 @@
+"""Every row × every fact of its kernel's decorator, and the kernels' signatures against schemas."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from onnxtrain.graph import schemas
+from onnxtrain.kernels.library import declared_kernels, default_registry
+from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
+from onnxtrain.runtime import copies
+from onnxtrain.runtime.render import parameter
+from onnxtrain.testing import claims
+from onnxtrain.testing.case import Case, normal
+from onnxtrain.testing.close import mismatch
+from onnxtrain.testing.model import draw, feeds_of, one_node_model, run_model, with_fresh_inputs
+from onnxtrain.testing.table import one_type, table
+from onnxtrain.testing.truth import own_errors, truth
+from onnxtrain.types import ONNX, DataType
+
+TRIALS = [
+    pytest.param(case, dtype, id=str(case))
+    for case in table()
+    if (dtype := one_type(case)) is not None
+]
+KERNELS = [pytest.param(k, id=k.describe()) for k in declared_kernels()]
+FACTS = [
+    claims.wrong_changes,
+    claims.wrong_updates,
+    claims.wrong_inplace,
+    claims.wrong_sharing,
+    claims.wrong_host_inputs,
+    claims.wrong_wanted,
+]
+every_row = pytest.mark.parametrize(("case", "dtype"), TRIALS)
+every_kernel = pytest.mark.parametrize("item", KERNELS)
+
+
+@every_row
+@pytest.mark.parametrize("fact", FACTS)
+def test_fact(case: Case, dtype: DataType, fact: Callable[[claims.Call], list[str]]) -> None:
+    assert fact(claims.recorded(case, draw(case, dtype))) == []
+
+
+@every_row
+@pytest.mark.parametrize("arrange", [claims.strided, claims.transposed])
+def test_inputs_need_not_be_contiguous(case: Case, dtype: DataType, arrange: Any) -> None:
+    inputs = draw(case, dtype)
+    results = claims.rearranged(claims.recorded(case, inputs), arrange)
+    named = [index for index in range(case.outputs) if index not in case.empty]
+    compared = named if case.compare is None else case.compare
+    expected = zip(named, truth(case, inputs), own_errors(case, dtype, inputs), strict=True)
+    for index, true, own in expected:
+        if index in compared:
+            assert mismatch(results[index], true, own) is None
+
+
+@every_row
+def test_taking_over_storage_changes_nothing(case: Case, dtype: DataType) -> None:
+    inputs = draw(case, dtype)
+    model = with_fresh_inputs(one_node_model(case, inputs))
+    registry = KernelRegistry([*default_registry().kernels(), copies.declared(copies.copy)])
+    feeds = feeds_of(case, inputs)
+    with_reuse = run_model(model, feeds, registry=registry, reuse=True)
+    assert claims.identical(with_reuse, run_model(model, feeds, registry=registry, reuse=False))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in table()])
+def test_row_has_a_type_that_its_schema_allows(case: Case) -> None:
+    assert one_type(case) is not None
+
+
+def test_every_kernel_has_a_row() -> None:
+    tried = {(case.domain, case.op) for case in table()}
+    missing = {(k.domain, k.op) for k in declared_kernels()} - tried
+    assert not missing, f"no row for {sorted(missing)}"
+
+
+def _schemas(item: Kernel) -> list[onnx.defs.OpSchema]:
+    """The operator's schemas at every version that the kernel claims."""
+    newest = onnx.defs.onnx_opset_version() if item.domain == ONNX else 1
+    versions = range(item.since, (item.until or newest) + 1)
+    found = [schemas.get(item.domain, item.op, version) for version in versions]
+    return list({s.since_version: s for s in found if s is not None}.values())
+
+
+@every_kernel
+def test_kernel_has_a_schema(item: Kernel) -> None:
+    assert _schemas(item)
+
+
+@every_kernel
+def test_attributes_are_the_schema_s(item: Kernel) -> None:
+    known = {parameter(name) for schema in _schemas(item) for name in schema.attributes}
+    assert item.attributes.keys() <= known
+    assert item.any_attribute or known <= item.attributes.keys()
+
+
+@every_kernel
+def test_defaults_are_the_schema_s(item: Kernel) -> None:
+    attributes = _schemas(item)[-1].attributes if _schemas(item) else {}
+    for name, attribute in attributes.items():
+        ours = item.attributes.get(parameter(name))
+        if attribute.default_value.type and ours is not None:
+            default = onnx.helper.get_attribute_value(attribute.default_value)
+            assert _same(ours, default), (name, default)
+
+
+def _same(ours: Any, schema: Any) -> bool:
+    if isinstance(schema, list):
+        return len(ours) == len(schema) and all(map(_same, ours, schema))
+    if isinstance(schema, float) and isinstance(ours, float):
+        return bool(np.float32(ours) == np.float32(schema))
+    return bool(ours == (schema.decode() if isinstance(schema, bytes) else schema))
+
+
+@every_kernel
+def test_constrained_types_are_the_schema_s(item: Kernel) -> None:
+    known = {c.type_param_str for schema in _schemas(item) for c in schema.type_constraints}
+    assert item.types.keys() <= known
+
+
+@every_kernel
+def test_inputs_and_outputs_are_as_many_as_the_schema_s(item: Kernel) -> None:
+    for schema in _schemas(item):
+        assert item.variadic or len(item.inputs) >= schema.max_input
+        assert item.outputs in (0, schema.max_output) or item.outputs > schema.max_output
+        assert all(index < schema.max_output for index in item.host_out)
+
+
+def _broken(**facts: Any) -> tuple[Case, Callable[[Any], KernelRegistry]]:
+    """A row, and a registry with a kernel whose decorator lies."""
+
+    def registry(fn: Any) -> KernelRegistry:
+        made = KernelRegistry()
+        kernel("Softmax", registry=made, **facts)(fn)
+        return made
+
+    return Case("Softmax", [normal(3, 4)], torch.softmax, {"axis": -1}), registry
+
+
+def _call(fn: Any, **facts: Any) -> claims.Call:
+    case, registry = _broken(**facts)
+    return claims.recorded(case, draw(case, DataType.FLOAT), registry(fn))
+
+
+def test_a_false_inplace_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
+        out = torch.empty_like(x) if out is None else out
+        out.copy_(x.amax(axis, keepdim=True).expand_as(x))
+        return out.copy_((x - out).softmax(axis))
+
+    assert claims.wrong_inplace(_call(softmax, inplace=["x"])) == [
+        "output 0 is wrong with out='x'"
+    ]
+
+
+def test_an_ignored_out_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
+        return x.softmax(axis)
+
+    assert claims.wrong_inplace(_call(softmax, inplace=["x"])) == ["out='x' is not used"]
+
+
+def test_an_undeclared_view_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1) -> Any:
+        return x[...]
+
+    assert claims.wrong_sharing(_call(softmax)) == ["output 0 shares storage with 'x'"]
+    assert claims.wrong_sharing(_call(softmax, view="x")) == []
+
+
+def test_an_expanded_output_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1) -> Any:
+        return torch.ones(1).expand_as(x)
+
+    assert claims.wrong_sharing(_call(softmax)) == [
+        "output 0 is expanded: its elements share memory"
+    ]
+
+
+def test_an_undeclared_mutation_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1) -> Any:
+        return x.sub_(1).softmax(axis)
+
+    assert claims.wrong_changes(_call(softmax)) == ["input 'x' changes"]
+    assert claims.wrong_changes(_call(softmax, mutates=["x"])) == []
+
+
+def test_an_update_that_is_not_made_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1, update: bool = False) -> Any:
+        return x.softmax(axis)
+
+    wrong = claims.wrong_updates(_call(softmax, updates=["x"], view={"x": 0}))
+    assert wrong == ["input 'x' does not hold output 0 with update=True"]
