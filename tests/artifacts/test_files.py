@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from typing import BinaryIO
 
 import pytest
 
+from onnxtrain.artifacts import files, staging
 from onnxtrain.artifacts.files import (
     ArtifactPaths,
     atomic_write,
@@ -402,6 +404,55 @@ def test_a_save_that_cannot_be_completed(tmp_path, monkeypatch):
         content(path)
     with pytest.raises(SaveError, match="not yours"):
         atomic_write(path, b"newer")
+
+
+@pytest.fixture
+def without_locks(monkeypatch):
+    """As on Windows, and on file systems without locks."""
+    for module in (files, staging):
+        monkeypatch.setattr(module, "lock", lambda handle, wait: False)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_only_old_leftovers_are_removed(tmp_path):
+    path = tmp_path / "ckpt"
+    atomic_write_pair(path, b"m", b"d")
+    young, old = (tmp_path / f".ckpt.{digit * 16}.tmp" for digit in "01")
+    old_data, foreign = tmp_path / f".ckpt.{'2' * 16}.data", tmp_path / f".ckpt2.{'3' * 16}.tmp"
+    for leftover in (young, old, old_data, foreign):
+        leftover.write_bytes(b"half")
+    for leftover in (old, old_data, foreign):
+        os.utime(leftover, (time.time() - 2 * 24 * 3600,) * 2)
+    atomic_write_pair(path, b"m2", b"d2")
+    assert content(path) == (b"m2", b"d2")
+    assert names(tmp_path) == sorted([young.name, foreign.name, "ckpt", "ckpt.data"])
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_the_way_of_windows(tmp_path, monkeypatch):
+    """Windows renames closed files only, and cannot sync folders."""
+    path = tmp_path / "ckpt"
+    replace = os.replace
+
+    def strict_replace(source: str, target: str) -> None:
+        assert not still_open(source), source
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", strict_replace)
+    monkeypatch.setattr(sys, "platform", "win32")
+    atomic_write(path, b"one")
+    atomic_write_pair(path, b"two", b"data")
+    marker = tmp_path / f".ckpt.{'0' * 16}.without-data"
+    marker.write_bytes(b"three")
+    assert content(path) == (b"three", None)
+    assert names(tmp_path) == ["ckpt"]
+
+
+def still_open(path: str) -> bool:
+    """Whether this process has a file open (asked where the system can tell)."""
+    table = pathlib.Path("/proc/self/fd")
+    handles = table.iterdir() if table.exists() else ()
+    return any(os.path.realpath(handle) == path for handle in handles)
 
 
 def test_data_path(tmp_path):

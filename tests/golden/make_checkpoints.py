@@ -35,6 +35,7 @@ FROZEN = ["fc2.bias"]
 TRAINABLE = ["fc1.weight", "fc1.bias", "fc2.weight"]
 PROPERTIES = {"epoch": 7, "best": -(2**40), "accuracy": 0.875, "tag": "größer als zuvor"}
 STEPS = 3
+BETA1, BETA2 = float(np.float32(0.9)), float(np.float32(0.999))
 
 
 def two_layers() -> onnx.ModelProto:
@@ -107,8 +108,8 @@ def adam_moments(gradients: dict[str, list[np.ndarray]]) -> dict[str, object]:
     for name, steps in gradients.items():
         first = second = np.zeros_like(steps[0])
         for g in steps:
-            first = 0.9 * first + 0.1 * g
-            second = 0.999 * second + 0.001 * g * g
+            first = BETA1 * first + (1 - BETA1) * g
+            second = BETA2 * second + (1 - BETA2) * g * g
         moments[f"moment/{name}/momentum0"] = first
         moments[f"moment/{name}/momentum1"] = second
     return moments

@@ -4,7 +4,7 @@ import pytest
 
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.close import mismatch
-from onnxtrain.testing.model import declared_types, draw, feeds_of, one_node_model, run_model
+from onnxtrain.testing.model import declared_types, draw, evaluate, named
 from onnxtrain.testing.table import table, trial_types
 from onnxtrain.testing.truth import own_errors, truth
 from onnxtrain.types import DataType, dtype_name
@@ -19,12 +19,9 @@ TRIALS = [
 @pytest.mark.parametrize(("case", "dtype"), TRIALS)
 def test_values(case: Case, dtype: DataType, device: str, poison: None) -> None:
     inputs = draw(case, dtype)
-    model = one_node_model(case, inputs)
-    ours = run_model(model, feeds_of(case, inputs), device)
+    ours = evaluate(case, inputs, device)
     trues, allowed = truth(case, inputs), own_errors(case, dtype, inputs)
-    named = [index for index in range(case.outputs) if index not in case.empty]
-    compared = named if case.compare is None else case.compare
-    rows = zip(named, ours, trues, allowed, declared_types(model), strict=True)
+    rows = zip(named(case), ours, trues, allowed, declared_types(case, inputs), strict=True)
     for index, our, true, own, declared in rows:
-        if index in compared:
+        if case.compare is None or index in case.compare:
             assert (found := mismatch(our, true, own, declared)) is None, f"output {index}: {found}"

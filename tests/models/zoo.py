@@ -70,18 +70,20 @@ class Example:
         return self.model.graph.output[0].name
 
 
-def _export(module: nn.Module, inputs: torch.Tensor) -> onnx.ModelProto:
+def _export(
+    module: nn.Module, inputs: torch.Tensor, dynamic: bool, optimize: bool
+) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
             (inputs,),
             dynamo=True,
-            optimize=False,  # the optimiser folds batch normalisation into the convolution
+            optimize=optimize,
             verbose=False,
             input_names=["x"],
             output_names=["scores"],
-            dynamic_shapes=({0: torch.export.Dim("batch", min=2)},),
+            dynamic_shapes=({0: torch.export.Dim("batch", min=2)},) if dynamic else None,
         )
     buffer = io.BytesIO()
     onnx.save(program.model_proto, buffer)
@@ -92,8 +94,14 @@ NAMES = ("mlp", "cnn", "transformer")
 
 
 @functools.cache
-def example(name: str, dtype: torch.dtype = torch.float32) -> Example:
-    """A model by name, with seeded weights and data."""
+def example(
+    name: str, dtype: torch.dtype = torch.float32, dynamic: bool = True, optimize: bool = False
+) -> Example:
+    """A model by name, with seeded weights and data, for any batch size or for one.
+
+    The exporter's optimiser renames weights and folds batch normalisation into convolutions, so
+    models are exported without it unless a test asks for it.
+    """
     torch.manual_seed(7)
     module = {"mlp": mlp, "cnn": Cnn, "transformer": Encoder}[name]().to(dtype)
     inputs = {
@@ -102,5 +110,5 @@ def example(name: str, dtype: torch.dtype = torch.float32) -> Example:
         "transformer": lambda: torch.randint(0, 50, (6, 5)),
     }[name]()
     labels = torch.randint(0, 10, (6,))
-    model = _export(module.eval(), inputs)
+    model = _export(module.eval(), inputs, dynamic, optimize)
     return Example(module.train(), model, inputs, labels)

@@ -243,7 +243,8 @@ def open_pair(
         with contextlib.ExitStack() as stack:
             main = stack.enter_context(open(final, "rb"))
             data = _open_data(path, stack)
-            if is_at(main, final) and not _markers(final):
+            # In this order: a marker that is gone by now has become a main file that is not ours.
+            if not _markers(final) and is_at(main, final):
                 yield main, data
                 return
         time.sleep(_PAUSE)

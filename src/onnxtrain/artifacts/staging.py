@@ -69,7 +69,7 @@ def _permissions(path: str) -> int | None:
     if not os.path.exists(path):
         return None
     if not os.access(path, os.W_OK):
-        raise PermissionError(f"'{path}' is read-only")
+        raise PermissionError("the file is read-only")
     return stat.S_IMODE(os.stat(path).st_mode)
 
 

@@ -31,7 +31,7 @@ PACKAGES = (
 def env(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Print versions, devices and platform, for a bug report."""
+    """Print what a bug report needs."""
     import json
 
     from onnxtrain.cli.console import table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,12 @@ from onnxtrain.data.bind import LABELS
 from onnxtrain.errors import FeedError
 
 if TYPE_CHECKING:
+    from onnxtrain.cli.fit import Run
     from onnxtrain.runtime.plan import Argument
     from onnxtrain.training.trainer import Trainer
 
 DEFAULT_BATCH = 32
+"""Samples a step, where neither the user nor the model says how many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +30,17 @@ class Feeding:
     validation: Batches | None
 
 
-def feeding(
-    trainer: Trainer,
-    path: pathlib.Path,
-    chosen: Mapping[str, str],
-    batch_size: int | None,
-    val_split: float,
-    seed: int,
-) -> Feeding:
-    """Read a file and tie it to the inputs of a trainer's step."""
+def feeding(trainer: Trainer, asked: Run) -> Feeding:
+    """Read the data of a run and tie it to the inputs of a trainer's step."""
     slots = slots_of(trainer)
-    arrays = bind(read(path), slots, chosen)
-    size, fixed = _batch_size(slots, batch_size)
+    arrays = bind(read(asked.data), slots, asked.chosen)
+    size, fixed = _batch_size(slots, asked.batch_size)
     held: dict[str, Any] = {}
-    if val_split:
-        arrays, held = split(arrays, val_split, seed)
+    if asked.val_split:
+        arrays, held = split(arrays, asked.val_split, asked.seed)
     return Feeding(
-        _batches(arrays, size, seed, fixed), _batches(held, size, seed, fixed) if held else None
+        _batches(arrays, size, asked.seed, fixed),
+        _batches(held, size, asked.seed, fixed) if held else None,
     )
 
 

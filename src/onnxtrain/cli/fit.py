@@ -14,9 +14,7 @@ from onnxtrain.errors import OnnxTrainError
 if TYPE_CHECKING:
     from onnxtrain.cli.loop import Loop
     from onnxtrain.data import Batches
-    from onnxtrain.training.trainer import Trainer
 
-DEFAULT_BATCH = 32
 DEFAULT_LR = 1e-3
 
 
@@ -61,7 +59,9 @@ class Run:
 
 
 def fit(
-    model: Annotated[pathlib.Path, typer.Argument(help="The ONNX model to train.")],
+    model: Annotated[
+        pathlib.Path, typer.Argument(metavar="MODEL", help="The ONNX model to train.")
+    ],
     data: Annotated[
         pathlib.Path,
         typer.Option(help="An .npz or .csv file, or a folder of them; arrays named like inputs."),
@@ -77,7 +77,7 @@ def fit(
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Samples a step.  [default: the model's, or {DEFAULT_BATCH}]"),
+        typer.Option(min=1, help="Samples a step.  [default: the model's, or 32]"),
     ] = None,
     trainable: Annotated[
         list[str] | None,
@@ -103,7 +103,7 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all that is random.")] = 0,
     deterministic: Annotated[
-        bool, typer.Option(help="Bit-identical results from run to run.")
+        bool, typer.Option("--deterministic", help="Bit-identical results from run to run.")
     ] = False,
     out: Annotated[pathlib.Path, typer.Option(help="The trained model.")] = pathlib.Path(
         "trained.onnx"
@@ -112,12 +112,12 @@ def fit(
         pathlib.Path | None,
         typer.Option(help="File to continue from later.  [default: OUT with .ckpt, if stopped]"),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Continue from the checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     checkpoint_every: Annotated[
         int, typer.Option(min=0, help="Steps between two checkpoints (0: only when stopped).")
     ] = 0,
 ) -> None:
-    """Train MODEL on data and write the trained model.
+    """Train a model and write the trained model.
 
     Ctrl-C (or SIGTERM) saves a checkpoint and stops; the same command with --resume goes on from
     there exactly as if it had not been stopped.
@@ -223,7 +223,7 @@ def prepare(asked: Run) -> Loop:
         seed=asked.seed,
         deterministic=asked.deterministic,
     )
-    fed = feeding(trainer, asked.data, asked.chosen, asked.batch_size, asked.val_split, asked.seed)
+    fed = feeding(trainer, asked)
     per_epoch = fed.training.order.steps_per_epoch
     return Loop(
         trainer,
@@ -231,12 +231,12 @@ def prepare(asked: Run) -> Loop:
         total=asked.steps or asked.epochs * per_epoch,
         checkpoint=asked.checkpoint_path,
         every=asked.checkpoint_every,
-        settings=_settings(asked, trainer, fed.training, digest(fed)),
+        settings=_settings(asked, fed.training, digest(fed)),
         validate=lambda: figures(trainer, fed.validation, asked.loss),
     )
 
 
-def _settings(asked: Run, trainer: Trainer, batches: Batches, data: str) -> dict[str, Any]:
+def _settings(asked: Run, batches: Batches, data: str) -> dict[str, Any]:
     """What decides the course of a training besides the checkpoint itself."""
     return {
         "loss": asked.loss,

@@ -72,9 +72,7 @@ def bind(
     return fitted
 
 
-def _named(
-    slot: Slot, left: dict[str, Array], chosen: str | None, data: Arrays
-) -> Array | None:
+def _named(slot: Slot, left: dict[str, Array], chosen: str | None, data: Arrays) -> Array | None:
     """The array that goes by the slot's name, taken out of those left."""
     if chosen is not None:
         array = _take(chosen, left, data.tabular)
@@ -126,7 +124,9 @@ def _explain(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Array]) -> 
 def _fit(slot: Slot, array: Array) -> Array:
     """The array in the slot's type and shape; nothing is lost on the way."""
     if array.ndim == 0:
-        raise FeedError(f"the array for '{slot.name}' is a single number; its first axis must count samples")
+        raise FeedError(
+            f"the array for '{slot.name}' is a single number; its first axis must count samples"
+        )
     return np.ascontiguousarray(_reshaped(slot, _cast(slot, array)))
 
 
@@ -163,8 +163,7 @@ def _reshaped(slot: Slot, array: Array) -> Array:
         return array.reshape(len(array), *[want for want in wanted if want is not None])
     shown = ", ".join("?" if want is None else str(want) for want in wanted)
     raise FeedError(
-        f"the array for '{slot.name}' has samples of shape {list(have)}, "
-        f"the model wants [{shown}]"
+        f"the array for '{slot.name}' has samples of shape {list(have)}, the model wants [{shown}]"
     )
 
 

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from onnxtrain.gradients.known import constant_of, inputs_of, output_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.softmax import bias_rows
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
 
@@ -62,10 +63,10 @@ def bias_dropout(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("BiasSoftmaxDropout", domain=MS)
 def bias_softmax_dropout(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dropout(softmax(data + bias)); the mask and the softmax are outputs of the node."""
-    data, bias, ratio = inputs_of(node, 3)
-    assert data is not None and bias is not None
+    data, _, ratio = inputs_of(node, 3)
+    assert data is not None
     mask = output_of(node, 1, "_mask", DataType.BOOL, data.shape)
     softmax = output_of(node, 2, "_softmax", data.dtype or DataType.FLOAT, data.shape)
     axis = attribute(node, "axis", 1)
     dx = op.SoftmaxDropoutGrad(dy, mask, softmax, ratio, axis=axis, _domain=MS)
-    return [dx, op.unbroadcast(dx, to=bias), None][: len(node.inputs)]
+    return [dx, bias_rows(op, node, dx), None][: len(node.inputs)]

@@ -1,1 +1,146 @@
-"""Gradients."""
+"""Gradients of cross entropy losses; the gradient of the log-probabilities counts too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.known import inputs_of, need_rank, operands, output_of
+from onnxtrain.gradients.likelihood import Likelihood
+from onnxtrain.gradients.reduction import count_along
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS
+
+
+def _log_prob(node: ir.Node) -> ir.Value:
+    """The log-probabilities, which the node returns from now on."""
+    scores, loss = node.inputs[0], node.outputs[0]
+    assert scores is not None and loss.dtype is not None
+    return output_of(node, 1, "_log_prob", loss.dtype, scores.shape)
+
+
+def _both(dys: Sequence[Grad]) -> tuple[Grad, Grad]:
+    """The gradients of the loss and of the log-probabilities."""
+    return dys[0], dys[1] if len(dys) > 1 else None
+
+
+@gradient("SoftmaxCrossEntropyLoss", all_outputs=True)
+def softmax_cross_entropy_loss(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """(exp(log_prob) - onehot)·w[label]·dy, divided by Σw for a mean."""
+    _, labels, weights = inputs_of(node, 3)
+    assert labels is not None
+    log_prob = _log_prob(node)
+    dy, d_log = _both(dys)
+    grads: list[Grad] = [None, None, None]
+    if dy is not None:
+        grads[0] = op.SoftmaxCrossEntropyLossGrad(
+            dy, log_prob, labels, weights, **forwarded(node), _domain=MS
+        )
+        ignored = attribute(node, "ignore_index", None)
+        ignore = None if ignored is None else op.const(ignored, labels.dtype)
+        likelihood = Likelihood(op, log_prob, labels, weights, ignore, _reduction(node))
+        grads[2] = likelihood.weight_grad(dy)
+    if d_log is not None:
+        direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=1, _domain=MS)
+        grads[0] = op.add(grads[0], direct)
+    return grads[: len(node.inputs)]
+
+
+def _reduction(node: ir.Node) -> str:
+    return str(attribute(node, "reduction", "mean"))
+
+
+@gradient("NegativeLogLikelihoodLoss")
+def negative_log_likelihood_loss(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """-w[target]·dy at the targets, divided by Σw for a mean."""
+    scores, target, weights = inputs_of(node, 3)
+    assert scores is not None and target is not None
+    ignored = attribute(node, "ignore_index", None)
+    ignore = None if ignored is None else op.const(ignored, target.dtype)
+    likelihood = Likelihood(op, scores, target, weights, ignore, _reduction(node))
+    grads = [likelihood.scores_grad(dy), None, likelihood.weight_grad(dy)]
+    return grads[: len(node.inputs)]
+
+
+@gradient("NegativeLogLikelihoodLossInternal", "NegativeLogLikelihoodLossInternal2", domain=MS)
+def negative_log_likelihood_internal(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The same with the ignored index as an input."""
+    scores, target, weights, ignored = inputs_of(node, 4)
+    assert scores is not None and target is not None
+    ignore = None if ignored is None else op.cast(op.Reshape(ignored, op.ints([1])), target)
+    likelihood = Likelihood(op, scores, target, weights, ignore, _reduction(node))
+    grads = [likelihood.scores_grad(dy), None, likelihood.weight_grad(dy), None]
+    return grads[: len(node.inputs)]
+
+
+@gradient("SoftmaxCrossEntropyLossInternal", domain=MS, all_outputs=True)
+def softmax_cross_entropy_loss_internal(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """SoftmaxCrossEntropyLoss with the ignored index as an input and a type of its own."""
+    scores, labels, weights, ignored = inputs_of(node, 4)
+    assert scores is not None and labels is not None
+    log_prob = _log_prob(node)
+    dy, d_log = _both(dys)
+    grads: list[Grad] = [None, None, None, None]
+    if dy is not None:
+        grads[0] = op.SoftmaxCrossEntropyLossInternalGrad(
+            dy,
+            log_prob,
+            *node.inputs[1:],
+            **forwarded(node, "output_type"),
+            output_type=scores.dtype,
+            _domain=MS,
+        )
+        ignore = None if ignored is None else op.cast(op.Reshape(ignored, op.ints([1])), labels)
+        likelihood = Likelihood(op, log_prob, labels, weights, ignore, _reduction(node))
+        grads[2] = likelihood.weight_grad(dy)
+    if d_log is not None:
+        direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=1, _domain=MS)
+        grads[0] = op.add(grads[0], op.cast(direct, scores))
+    return grads[: len(node.inputs)]
+
+
+@gradient("SoftmaxCrossEntropy", domain=MS, all_outputs=True)
+def softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """(exp(log_prob) - label)·dy/N for the logits, -log_prob·dy/N for labels that are dense."""
+    _, label = operands(node)
+    log_prob = _log_prob(node)
+    dy, d_log = _both(dys)
+    grads: list[Grad] = [None, None]
+    if dy is not None:
+        grads[0] = op.SoftmaxCrossEntropyGrad(
+            dy, log_prob, label, **forwarded(node), _domain=MS
+        )
+        grads[1] = op.Neg(op.Mul(log_prob, _per_sample(op, node, dy, log_prob)))
+    if d_log is not None:
+        direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
+        grads[0] = op.add(grads[0], direct)
+    return grads
+
+
+def _per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.Value:
+    """dy, divided by the number of samples for a mean, in a shape that broadcasts."""
+    if _reduction(node) == "none":
+        return op.unsqueeze(dy, [need_rank(dy, "SoftmaxCrossEntropy")])
+    if _reduction(node) == "sum":
+        return dy
+    samples = count_along(op, log_prob, range(need_rank(log_prob, "SoftmaxCrossEntropy") - 1))
+    return op.Scale(dy, samples, scale_down=1, _domain=MS)
+
+
+@gradient("SparseSoftmaxCrossEntropy", all_outputs=True)
+def sparse_softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """(exp(log_prob) - onehot)·w·dy, divided by Σw for a mean; classes are the last axis."""
+    _, label, weight = inputs_of(node, 3)
+    log_prob = _log_prob(node)
+    dy, d_log = _both(dys)
+    grads: list[Grad] = [None, None, None]
+    if dy is not None:
+        grads[0] = op.SparseSoftmaxCrossEntropyGrad(
+            dy, log_prob, label, weight, **forwarded(node)
+        )
+    if d_log is not None:
+        direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
+        grads[0] = op.add(grads[0], direct)
+    return grads[: len(node.inputs)]

@@ -18,11 +18,20 @@ def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     if rank_a == 1 or rank_b == 1:
         return _with_vectors(op, a, b, dy)
     if rank_a == 2 and rank_b == 2:
-        return [op.Gemm(dy, b, transB=1, beta=0.0), op.Gemm(a, dy, transA=1, beta=0.0)]
+        return [_product(op, dy, b, trans_b=1), _product(op, a, dy, trans_a=1)]
     da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
     if rank_b == 2 and rank_a is not None:
-        return [da, op.Gemm(_rows(op, a), _rows(op, dy), transA=1, beta=0.0)]
+        return [da, _product(op, _rows(op, a), _rows(op, dy), trans_a=1)]
     return [da, op.unbroadcast(op.FusedMatMul(a, dy, transA=1, _domain=MS), to=b)]
+
+
+def _product(
+    op: Ops, a: ir.Value, b: ir.Value, trans_a: int = 0, trans_b: int = 0, alpha: float = 1.0
+) -> ir.Value:
+    """α·op(A)·op(B) of two matrices; the first versions of Gemm cannot do without a C."""
+    if op.opset >= 11:
+        return op.Gemm(a, b, alpha=alpha, beta=0.0, transA=trans_a, transB=trans_b)
+    return op.FusedMatMul(a, b, alpha=alpha, transA=trans_a, transB=trans_b, _domain=MS)
 
 
 def _rows(op: Ops, x: ir.Value) -> ir.Value:
@@ -54,19 +63,17 @@ def _with_vectors(
 @gradient("Gemm")
 def gemm(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Y = α·op(A)·op(B) + β·C: dA = α·dY·op(B)ᵀ and so on; dC = β·dY summed back."""
-    a, b = node.inputs[:2]
-    alpha = attribute(node, "alpha", 1.0)
-    beta = attribute(node, "beta", 1.0)
+    a, b = operands(node)[:2]
+    alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
     trans_a, trans_b = attribute(node, "transA", 0), attribute(node, "transB", 0)
-    scale = {"alpha": alpha, "beta": 0.0}
     if trans_a:
-        da = op.Gemm(b, dy, transA=trans_b, transB=1, **scale)
+        da = _product(op, b, dy, trans_b, 1, alpha)
     else:
-        da = op.Gemm(dy, b, transB=1 - trans_b, **scale)
+        da = _product(op, dy, b, 0, 1 - trans_b, alpha)
     if trans_b:
-        db = op.Gemm(dy, a, transA=1, transB=trans_a, **scale)
+        db = _product(op, dy, a, 1, trans_a, alpha)
     else:
-        db = op.Gemm(a, dy, transA=1 - trans_a, **scale)
+        db = _product(op, a, dy, 1 - trans_a, 0, alpha)
     grads: list[Grad] = [da, db]
     if len(node.inputs) > 2:
         c = node.inputs[2]

@@ -21,6 +21,7 @@ class _Reduced:
     Attributes:
         axes: Axes that were reduced; None for all of them, a value if only a run can tell.
         keepdims: Whether they stayed as dimensions of size 1.
+        noop: Whether no axes mean none instead of all, should a run find that there are none.
     """
 
     op: Ops
@@ -28,16 +29,18 @@ class _Reduced:
     y: ir.Value
     axes: Sequence[int] | ir.Value | None
     keepdims: bool
+    noop: bool
 
     @classmethod
     def of(cls, op: Ops, node: ir.Node) -> _Reduced:
         axes = axes_of(node)
         keepdims = bool(attribute(node, "keepdims", 1))
+        noop = bool(attribute(node, "noop_with_empty_axes", 0))
         if not isinstance(axes, ir.Value) and not axes:
-            axes = [] if attribute(node, "noop_with_empty_axes", 0) else None
+            axes = [] if noop else None
         x = node.inputs[0]
         assert x is not None
-        return cls(op, x, node.outputs[0], axes, keepdims)
+        return cls(op, x, node.outputs[0], axes, keepdims, noop)
 
     def fit(self, value: ir.Value) -> ir.Value:
         """A value with the shape of y in a shape that broadcasts to x."""
@@ -49,12 +52,10 @@ class _Reduced:
 
     def again(self, op_type: str, value: ir.Value) -> ir.Value:
         """Another reduction over the same axes, in a shape that broadcasts to x."""
-        if isinstance(self.axes, ir.Value):
-            return self._again_at_run_time(op_type, value, self.axes)
-        return self.op.reduce(op_type, value, self.axes)
-
-    def _again_at_run_time(self, op_type: str, value: ir.Value, axes: ir.Value) -> ir.Value:
-        return self.op.emit(op_type, (value, axes), keepdims=1)
+        if not isinstance(self.axes, ir.Value):
+            return self.op.reduce(op_type, value, self.axes)
+        emit = self.op.__getattr__(op_type)
+        return emit(value, self.axes, keepdims=1, noop_with_empty_axes=int(self.noop))
 
     def count(self) -> ir.Value:
         """How many elements each element of y was made from."""

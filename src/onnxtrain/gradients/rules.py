@@ -30,7 +30,32 @@ from onnxtrain.types import op_name
 Grad = ir.Value | None
 RuleFunction = Callable[..., Sequence[Grad]]
 
-FAMILIES = ("activation", "loss", "math", "matmul", "nn", "reduction", "tensor", "zero")
+FAMILIES = (
+    "activation",
+    "channel_norm",
+    "conv",
+    "dropout",
+    "einsum",
+    "fused",
+    "gather",
+    "image",
+    "interop",
+    "join",
+    "loss",
+    "math",
+    "matmul",
+    "norm",
+    "pad",
+    "pool",
+    "reduction",
+    "rnn",
+    "scatter",
+    "select",
+    "shape",
+    "softmax",
+    "unary",
+    "zero",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,8 +40,23 @@ def log_softmax_1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("BiasSoftmax", domain=MS)
 def bias_softmax(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """Softmax of data + bias: both have its gradient, the bias summed back to its shape."""
-    _, bias = operands(node)
-    axis = attribute(node, "axis", 1)
-    dx = op.SoftmaxGrad(dy, node.outputs[0], axis=axis, _domain=MS)
-    return [dx, op.unbroadcast(dx, to=bias)]
+    """Softmax of data + bias: both have its gradient, that of the bias summed over its copies."""
+    dx = op.SoftmaxGrad(dy, node.outputs[0], axis=attribute(node, "axis", 1), _domain=MS)
+    return [dx, bias_rows(op, node, dx)]
+
+
+def bias_rows(op: Ops, node: ir.Node, dx: ir.Value) -> ir.Value:
+    """The gradient of a bias whose rows were each added to many rows of the data.
+
+    Rows are what lies behind the axis. An inner broadcast repeats each row of the bias before the
+    next one comes, an outer one repeats the bias as a whole.
+    """
+    _, bias, *_ = operands(node)
+    one, elements = op.ints([1]), op.Reshape(op.Size(bias), op.ints([1]))
+    if not attribute(node, "is_inner_broadcast", 0):
+        copies = op.Reshape(dx, op.Concat(op.ints([-1]), elements, axis=0))
+        return op.reshape_like(op.reduce_sum(copies, [0], keepdims=False), bias)
+    behind = op.Slice(op.shape(dx), op.ints([attribute(node, "axis", 1)]), op.ints([2**62]))
+    width = op.Reshape(op.ReduceProd(behind, keepdims=0), one)
+    copies = op.Reshape(dx, op.Concat(op.Div(elements, width), op.ints([-1]), width, axis=0))
+    return op.reshape_like(op.reduce_sum(copies, [1], keepdims=False), bias)

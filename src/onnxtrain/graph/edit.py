@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import onnx
 import onnx_ir as ir
+
+from onnxtrain.graph import schemas
+from onnxtrain.types import ONNX
 
 
 def unique_name(graph: ir.Graph, wanted: str) -> str:
@@ -45,12 +49,25 @@ def remove_dead(graph: ir.Graph, keep: Callable[[ir.Node], bool] = lambda node: 
 
 
 def blank_unused_outputs(node: ir.Node, keep: Collection[ir.Value] = ()) -> None:
-    """Leave unused outputs of a node unnamed, so that a kernel need not compute them."""
+    """Leave unused outputs of a node unnamed, so that a kernel need not compute them.
+
+    A node with a list of outputs keeps them all: their number has a meaning (Split).
+    """
+    if _has_output_list(node):
+        return
     unused = [value for value in node.outputs if not is_used(value) and value not in keep]
     for value in unused:
         value.name = ""
     while len(node.outputs) > 1 and node.outputs[-1] in unused:
         node.resize_outputs(len(node.outputs) - 1)
+
+
+def _has_output_list(node: ir.Node) -> bool:
+    newest = onnx.defs.onnx_opset_version() if node.domain == ONNX else 1
+    schema = schemas.get(node.domain, node.op_type, node.version or newest)
+    formals = () if schema is None else schema.outputs
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return any(formal.option == variadic for formal in formals)
 
 
 def extra_output(node: ir.Node, index: int, name: str, like: ir.Value | None = None) -> ir.Value:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
+from onnxtrain.types import ONNX
 
 SMALL = 1024
 """Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
@@ -98,12 +99,19 @@ def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
     version = imports.get(node.domain, imports.get("ai.onnx", 1) if node.domain == "" else 1)
     schema = schemas.get(node.domain, node.op_type, version)
     if schema is None:
+        if node.domain == ONNX:
+            raise GraphError(
+                f"opset {version} has no operator {node.op_type}, which node '{node.name}' needs\n"
+                "  convert the model to a newer opset"
+            )
         return
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
-        if value is None or value.type is None or value.name is None:
+        if value is None:
             continue
+        if value.type is None or value.name is None:
+            return
         types[value.name] = ir.serde.serialize_value(value).type
         constant = value.const_value
         if constant is not None and constant.nbytes <= SMALL:

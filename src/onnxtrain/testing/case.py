@@ -102,7 +102,7 @@ def apart(*shape: int, gap: float = 0.05) -> Input:
     def make(generator: torch.Generator) -> torch.Tensor:
         count = int(torch.Size(shape).numel())
         order = torch.randperm(count, generator=generator).to(torch.float64)
-        return ((order - count / 2 + 0.5) * gap).reshape(shape)
+        return ((order - count // 2 + 0.5) * gap).reshape(shape)
 
     return Input(make)
 

@@ -21,6 +21,7 @@ from onnxtrain.testing.model import (
     Value,
     feeds_of,
     input_name,
+    named,
     on_device,
     one_node_model,
 )
@@ -97,8 +98,11 @@ def widened(at: Point) -> Point:
 
 def _compared(case: Case) -> list[int]:
     """Positions, among the named outputs, of those that have a defined value."""
-    named = [index for index in range(case.outputs) if index not in case.empty]
-    return [p for p, index in enumerate(named) if case.compare is None or index in case.compare]
+    return [
+        position
+        for position, index in enumerate(named(case))
+        if case.compare is None or index in case.compare
+    ]
 
 
 def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
@@ -115,20 +119,15 @@ def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
     grads = backward(graph, xs, seeds)
     graph.outputs.extend(grads.values())
     feeds = feeds_of(at.case, at.inputs)
-    feeds |= {f"seed_y{_index(at.case, p)}": value for p, value in at.seeds.items()}
+    feeds |= {f"seed_{graph.outputs[p].name}": value for p, value in at.seeds.items()}
     session = InferenceSession(model, SessionOptions(seed=0), [PROVIDERS[device]])
-    names = [grad.name for grad in grads.values()]
+    names = [str(grad.name) for grad in grads.values()]
     moved = {name: on_device(value, device) for name, value in feeds.items()}
     found = dict(zip(grads, session.run_torch(names, moved) if names else [], strict=True))
     return [
         found[x].cpu() if x in found else torch.zeros_like(at.inputs[i])  # type: ignore[arg-type]
         for x, i in zip(xs, at.wanted, strict=True)
     ]
-
-
-def _index(case: Case, position: int) -> int:
-    """Index of the output at a position among the named ones."""
-    return [index for index in range(case.outputs) if index not in case.empty][position]
 
 
 def by_autograd(at: Point) -> list[torch.Tensor]:

@@ -49,6 +49,11 @@ def input_name(case: Case, index: int) -> str:
     return name if index < len(formals) - 1 else f"{name}_{index}"
 
 
+def named(case: Case) -> list[int]:
+    """Indices of the outputs that the node really has, in the order of the model's outputs."""
+    return [index for index in range(case.outputs) if index not in case.empty]
+
+
 def feeds_of(case: Case, inputs: Sequence[Value]) -> dict[str, Any]:
     """What the model of a row is fed: the inputs that are neither absent nor constant."""
     return {
@@ -82,7 +87,7 @@ def _model(case: Case, inputs: Sequence[Value]) -> ir.Model:
         name="node",
     )
     for index, output in enumerate(node.outputs):
-        output.name = "" if index in case.empty else f"y{index}"
+        output.name = f"y{index}" if index in named(case) else ""
     graph = ir.Graph(
         [v for v in values if v is not None and v.const_value is None],
         [output for output in node.outputs if output.name],
@@ -127,10 +132,10 @@ def attribute(case: Case, name: str, value: Any) -> ir.Attr:
     return ir.Attr(name, kind, value)
 
 
-def declared_types(model: onnx.ModelProto) -> list[torch.dtype | None]:
-    """Element types of a model's outputs, None where inference could not tell."""
+def declared_types(case: Case, inputs: Sequence[Value]) -> list[torch.dtype | None]:
+    """Element types that a row's outputs must have, None where inference cannot tell."""
     found = []
-    for value in ir.from_proto(model).graph.outputs:
+    for value in _model(case, inputs).graph.outputs:
         found.append(None if value.dtype in (None, DataType.UNDEFINED) else to_torch(value.dtype))
     return found
 

@@ -14,7 +14,15 @@ from onnxtrain.kernels.dtypes import array_of, tensor_of
 from onnxtrain.runtime.render import parameter
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.close import largest_error
-from onnxtrain.testing.model import Value, declared_types, draw, feeds_of, one_node_model, rounded
+from onnxtrain.testing.model import (
+    Value,
+    declared_types,
+    draw,
+    feeds_of,
+    named,
+    one_node_model,
+    rounded,
+)
 from onnxtrain.types import DataType
 
 _SCALE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
@@ -30,7 +38,7 @@ def torch_in(case: Case, inputs: Sequence[Value]) -> list[Any]:
 
     Where it cannot (few operators take every type), it computes in float32 or int64 and rounds.
     """
-    declared = declared_types(one_node_model(case, inputs))
+    declared = declared_types(case, inputs)
     return [
         result if dtype is None else rounded(result, dtype)
         for result, dtype in zip(_attempt(case, inputs), declared, strict=True)
@@ -57,13 +65,13 @@ def own_errors(case: Case, dtype: DataType, inputs: Sequence[Value]) -> list[flo
 
 
 def reference(case: Case, inputs: Sequence[Value]) -> list[Any]:
-    """The named outputs as the row's reference computes them."""
+    """The named outputs as the row's reference computes them (a tuple of them, or the only one)."""
     if case.reference is None:
         return _onnx_reference(case, inputs)
-    attributes = {parameter(name): value for name, value in case.attributes.items()}
+    attributes = {parameter(name): _as_stored(value) for name, value in case.attributes.items()}
     result = case.reference(*inputs, **attributes)
-    outputs = [result] if case.outputs == 1 else list(result)
-    return [output for index, output in enumerate(outputs) if index not in case.empty]
+    outputs = list(result) if isinstance(result, tuple) or case.outputs > 1 else [result]
+    return [outputs[index] for index in named(case)]
 
 
 def _onnx_reference(case: Case, inputs: Sequence[Value]) -> list[Any]:
@@ -71,6 +79,13 @@ def _onnx_reference(case: Case, inputs: Sequence[Value]) -> list[Any]:
     feeds = {name: _to_numpy(value) for name, value in feeds_of(case, inputs).items()}
     with np.errstate(all="ignore"):
         return [_from_numpy(result) for result in evaluator.run(None, feeds)]
+
+
+def _as_stored(value: Any) -> Any:
+    """An attribute as a model keeps it: floating point ones in float32."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_as_stored(item) for item in value)
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def _to_numpy(value: Any) -> Any:

@@ -41,6 +41,20 @@ _SETTINGS = {
 }
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Mod", "Where"})
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
+_HOLDERS = _LINEAR | {
+    "BatchNormalization",
+    "BatchNormInternal",
+    "GRU",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LSTM",
+    "LayerNormalization",
+    "PRelu",
+    "RMSNormalization",
+    "RNN",
+    "SimplifiedLayerNormalization",
+}
+"""Operators whose parameters may have a single element."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +122,9 @@ def _not_a_weight(value: ir.Value, node: ir.Node, index: int) -> str | None:
     assert tensor is not None
     if reason := _SETTINGS.get((node.op_type, index)):
         return reason
-    if node.op_type not in _ELEMENTWISE:
-        return None
-    if tensor.size == 1 and not _is_bias(value, node):
+    if tensor.size == 1 and node.op_type not in _HOLDERS and not _is_bias(value, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
-    if tensor.size <= 2**20:
+    if node.op_type in _ELEMENTWISE and tensor.size <= 2**20:
         data = tensor.numpy().astype(np.float64)
         if not np.isfinite(data).all() or np.abs(data).max(initial=0) > 1e8:
             return "mask: it holds infinities or huge numbers"

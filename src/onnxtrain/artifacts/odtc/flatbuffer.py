@@ -122,7 +122,7 @@ class Table:
         if place is None:
             return None
         count = place.stop - place.start
-        return np.frombuffer(self._buffer.content, np.uint8, count, place.start).copy()
+        return np.array(np.frombuffer(self._buffer.content, np.uint8, count, place.start))
 
     def int64s(self, slot: int) -> tuple[int, ...] | None:
         """A vector of 64-bit numbers."""

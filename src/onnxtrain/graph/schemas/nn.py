@@ -57,7 +57,7 @@ OPS = (
     ),
     op(
         "MaxPoolGrad",
-        "dY: T, Indices: I -> dX: T",
+        "dY: T, Indices: I, shape?: I -> dX: T",
         domain=ONNX,
         since=9,
         T=FLOATS,
@@ -70,10 +70,11 @@ OPS = (
     ),
     op(
         "AveragePoolGrad",
-        "dY: T -> dX: T",
+        "dY: T, shape?: I -> dX: T",
         domain=ONNX,
         since=9,
         T=FLOATS,
+        I=INT64,
         attributes=WINDOW,
         kernel_shape=required("ints"),
         ceil_mode=0,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.activation.mask import check_ratio, drop, keep_mask
+from onnxtrain.kernels.activation.mask import drop, keep_mask, rate_of
 from onnxtrain.kernels.activation.softmax import as_rows, softmax_grad
-from onnxtrain.kernels.host import number
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -47,7 +46,7 @@ def bias_softmax_dropout(
     rng: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """s = BiasSoftmax(data, bias); Y = s / (1 - ratio) where the mask is true; also mask and s."""
-    rate = check_ratio(number(ratio, "ratio", 0.5))
+    rate = rate_of(ratio)
     softmax = bias_softmax(data, bias, axis=axis, is_inner_broadcast=is_inner_broadcast)
     mask = keep_mask(softmax, rate, seed, rng)
     return drop(softmax, mask, rate), mask, softmax
@@ -58,6 +57,6 @@ def softmax_dropout_grad(
     dy: Tensor, mask: Tensor, softmax_y: Tensor, ratio: float | None = None, *, axis: int
 ) -> Tensor:
     """dX = SoftmaxGrad(DropoutGrad(dY, mask, ratio), y), over all axes from ``axis`` on."""
-    rate = check_ratio(number(ratio, "ratio", 0.5))
+    rate = rate_of(ratio)
     inner = drop(dy, mask.reshape(dy.shape), rate)
     return softmax_grad(as_rows(inner, axis), as_rows(softmax_y, axis), axis=1).view(dy.shape)

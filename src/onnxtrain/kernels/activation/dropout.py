@@ -7,15 +7,15 @@ from torch import Tensor
 
 from onnxtrain.kernels.activation.mask import (
     all_kept,
-    check_ratio,
     drop,
     keep_mask,
     pack,
+    rate_of,
     unpack,
 )
-from onnxtrain.kernels.host import number
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
 from onnxtrain.types import FLOATS, MS
 
 
@@ -33,8 +33,9 @@ def dropout_inference_mask(data: Tensor, *, ratio: float = 0.5) -> tuple[Tensor,
 
 def _rate(ratio: float | None, training_mode: bool | None, default_mode: bool = False) -> float:
     """At which rate to drop: none unless training."""
-    rate = check_ratio(number(ratio, "ratio", 0.5))
-    return rate if number(training_mode, "training_mode", default_mode) else 0.0
+    rate = rate_of(ratio)
+    training = default_mode if training_mode is None else single(training_mode)
+    return rate if training else 0.0
 
 
 @kernel(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.host import number
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
 from onnxtrain.types import FLOATS, MS
 
 
@@ -15,7 +15,7 @@ def fake_quant(
     x: Tensor, scale: float, zero_point: float, *, quant_min: int = 0, quant_max: int = 255
 ) -> tuple[Tensor, Tensor]:
     """q = round(x/s) + z; Y = (q between the limits - z)·s; and where q is between the limits."""
-    step, zero = number(scale, "scale"), number(zero_point, "zero_point")
+    step, zero = single(scale), single(zero_point)
     if step == 0:
         raise ValueError("scale is 0, allowed is any other number")
     q = torch.round(x / step) + zero

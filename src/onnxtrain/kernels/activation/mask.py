@@ -10,16 +10,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.scalars import single
+
 _MASK32 = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
-def check_ratio(ratio: float) -> float:
-    """The ratio, if elements can be dropped at it."""
-    if not 0 <= ratio < 1:
-        raise ValueError(f"ratio is {ratio}, which is outside range [0, 1)")
-    return ratio
+def rate_of(ratio: float | list[float] | None) -> float:
+    """The share of elements to drop; a half where the input is left out."""
+    rate: float = 0.5 if ratio is None else single(ratio)
+    if not 0 <= rate < 1:
+        raise ValueError(f"ratio is {rate}, which is outside range [0, 1)")
+    return rate
 
 
 def keep_mask(x: Tensor, ratio: float, seed: int | None, rng: torch.Generator | None) -> Tensor:
@@ -51,8 +54,9 @@ def unpack(words: Tensor, like: Tensor) -> Tensor:
         raise ValueError(
             f"mask has {words.numel()} words, {packed_size(like)} hold {like.numel()} elements"
         )
-    octets = words.reshape(-1).view(torch.uint8).unsqueeze(-1)
-    bits = (octets >> _places(words.device)) & 1
+    # A single word may keep any stride and still count as contiguous; only a copy has stride 1.
+    octets = words.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    bits = (octets.unsqueeze(-1) >> _places(words.device)) & 1
     return bits.view(-1)[: like.numel()].view(like.shape).to(torch.bool)
 
 

@@ -40,6 +40,9 @@ def _declare(op: str, function: Callable[..., Tensor]) -> None:
         result: Tensor = function(as_signed(a), as_signed(b)).view(a.dtype)
         return result
 
+    binary.__name__ = op.lower()
+    binary_unsigned.__name__ = f"{op.lower()}_unsigned"
+
 
 for _op, _function in _MODULAR.items():
     _declare(_op, _function)

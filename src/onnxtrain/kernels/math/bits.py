@@ -24,6 +24,8 @@ def _declare(op: str, function: Callable[..., Tensor]) -> None:
         result: Tensor = function(as_signed(a), as_signed(b)).view(a.dtype)
         return result
 
+    bitwise.__name__ = op.lower()
+
 
 for _op, _function in _BINARY.items():
     _declare(_op, _function)

@@ -29,11 +29,15 @@ def _declare_logical(op: str, function: Callable[..., Tensor]) -> None:
     def logical(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         return function(a, b, out=out)
 
+    logical.__name__ = op.lower()
+
 
 def _declare_comparison(op: str, function: Callable[..., Tensor]) -> None:
     @kernel(op, since=7, T=NUMBERS)
     def comparison(a: Tensor, b: Tensor) -> Tensor:
         return function(in_order(a), in_order(b))
+
+    comparison.__name__ = op.lower()
 
 
 for _op, _function in _LOGICAL.items():

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
-from onnxtrain.kernels.host import number
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
 from onnxtrain.types import FLOATS, MS
 
 
@@ -17,7 +17,7 @@ def scale(
     x: Tensor, scale: float | list[float], *, scale_down: int = 0, out: Tensor | None = None
 ) -> Tensor:
     """Y = x·s, or x / s if scale_down."""
-    factor = number(scale, "scale")
+    factor = single(scale)
     if factor == 0:
         raise ValueError("scale is 0, allowed is any other number")
     return torch.mul(x, 1 / factor if scale_down else factor, out=out)

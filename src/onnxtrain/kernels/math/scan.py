@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.host import number
 from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.scalars import single
 from onnxtrain.types import NUMBERS, DataType
 
 _TYPES = NUMBERS - {DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16}
@@ -36,7 +36,7 @@ def _scan(
     exclusive: bool,
     reverse: bool,
 ) -> Tensor:
-    dim = number(axis, "axis")
+    dim = single(axis)
     values = widen(x) if x.is_floating_point() else as_int64(x)
     if reverse:
         values = values.flip(dim)

@@ -41,6 +41,8 @@ def _declare(op: str, function: Callable[..., Tensor], types: frozenset[DataType
     def unary(x: Tensor, *, out: Tensor | None = None) -> Tensor:
         return function(x, out=out)
 
+    unary.__name__ = op.lower()
+
 
 for _op, _function in _FLOAT_FUNCTIONS.items():
     _declare(_op, _function, FLOATS)

@@ -28,8 +28,8 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> Three:
     """y = (x - mean) * inv * scale + b, with inv = 1 / sqrt(variance + epsilon)."""
-    y, mean, inverse = normalize(x, scale, b, axis, epsilon)
     stash = to_torch(stash_type)
+    y, mean, inverse = normalize(precise(x, stash), scale, b, axis, epsilon)
     return y.to(scale.dtype), mean.to(stash), inverse.to(stash)
 
 
@@ -68,18 +68,13 @@ def layer_normalization_grad(
     if mean.dtype.itemsize < work.itemsize:
         # stashed statistics that are coarser than the data would cost the gradient its precision
         _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
-    arguments = [t.to(work) for t in (y_grad, x, scale)]
-    if x.is_cuda and y_grad.dtype == x.dtype == scale.dtype:
-        arguments = [y_grad, x, scale]  # CUDA takes 16-bit data with float32 statistics
+    # CUDA takes 16-bit data with float32 statistics
+    one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
+    kind = x.dtype if one_type else work
+    dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale))
+    mean, inverse = (t.to(work).reshape(rows).contiguous() for t in (mean, inv_std_dev))
     dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
-        arguments[0],
-        arguments[1],
-        sizes,
-        mean.to(work).reshape(rows),
-        inv_std_dev.to(work).reshape(rows),
-        arguments[2],
-        arguments[2],
-        [True, True, True],
+        dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
     )
     return dx.to(x.dtype), dscale.to(scale.dtype), dbias.to(scale.dtype)
 
@@ -125,6 +120,11 @@ def normalize(x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon:
     return y if shift is None else y + shift, mean, inverse
 
 
+def precise(x: Tensor, stash: torch.dtype) -> Tensor:
+    """x in double if its statistics are to be kept in double."""
+    return x.to(stash) if stash is torch.float64 else x
+
+
 def residual_sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """x + skip + bias in the type of computation."""
     total = widen(x) + skip
@@ -147,4 +147,4 @@ def statistic(value: Tensor, x: Tensor, normalized: int) -> Tensor:
 def scale_grad(product: Tensor, sizes: torch.Size) -> Tensor:
     """Sum over all rows."""
     rows = list(range(product.ndim - len(sizes)))
-    return product.sum(rows) if rows else product
+    return product.sum(rows) if rows else product.clone()

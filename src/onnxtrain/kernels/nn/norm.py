@@ -87,7 +87,7 @@ def grouped(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float)
         if parameter.shape != (channels,):
             raise ValueError(f"{name} has shape {tuple(parameter.shape)}, not [{channels}]")
     data = x if x.is_cuda else widen(x)  # the CPU would keep 16-bit statistics
-    weight, shift = (t.to(data.dtype) for t in (scale, bias))
+    weight, shift = (t.to(data.dtype).contiguous() for t in (scale, bias))
     places = math.prod(x.shape[2:])
     y, _, _ = torch.native_group_norm(
         data.contiguous(), weight, shift, batch, channels, places, groups, epsilon

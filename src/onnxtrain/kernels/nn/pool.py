@@ -59,10 +59,11 @@ def max_pool(
     return y.to(x.dtype), indices + _planes(indices, sizes)
 
 
-@kernel("MaxPoolGrad", since=9, needs=["out_shape"], T=FLOATS)
+@kernel("MaxPoolGrad", since=9, host=["shape"], needs=["out_shape"], T=FLOATS)
 def max_pool_grad(
     dy: Tensor,
     indices: Tensor,
+    shape: Sequence[int] | None = None,
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
@@ -76,7 +77,7 @@ def max_pool_grad(
     """dx.flat[indices] += dy; windows that overlap add up."""
     if dy.shape != indices.shape:
         raise ValueError(f"dY {tuple(dy.shape)} and Indices {tuple(indices.shape)} differ in shape")
-    shape = unpooled_shape(dy, out_shape)
+    shape = tuple(shape) if shape is not None else unpooled_shape(dy, out_shape)
     if storage_order:
         sizes = shape[2:]
         inside = indices - _planes(indices, sizes)
@@ -116,9 +117,10 @@ def average_pool(
     return (total / covered(window, sizes, outputs, bool(count_include_pad), data)).to(x.dtype)
 
 
-@kernel("AveragePoolGrad", since=9, needs=["out_shape"], T=FLOATS)
+@kernel("AveragePoolGrad", since=9, host=["shape"], needs=["out_shape"], T=FLOATS)
 def average_pool_grad(
     dy: Tensor,
+    shape: Sequence[int] | None = None,
     *,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -130,7 +132,7 @@ def average_pool_grad(
     out_shape: Shape,
 ) -> Tensor:
     """dx[window] += dy / (how many elements the window counts)."""
-    shape = unpooled_shape(dy, out_shape)
+    shape = tuple(shape) if shape is not None else unpooled_shape(dy, out_shape)
     sizes = shape[2:]
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0

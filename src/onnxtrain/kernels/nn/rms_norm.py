@@ -8,6 +8,7 @@ from torch import Tensor
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.nn.layer_norm import (
     normalized_shape,
+    precise,
     residual_sum,
     scale_grad,
     statistic,
@@ -22,7 +23,7 @@ def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
     """y = x * inv * scale, with inv = 1 / sqrt(mean(x^2) + epsilon)."""
-    y, _ = normalize(x, scale, axis, epsilon)
+    y, _ = normalize(precise(x, to_torch(stash_type)), scale, axis, epsilon)
     return y.to(scale.dtype)
 
 
@@ -31,8 +32,9 @@ def simplified_layer_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
     """RMSNormalization that also returns inv."""
-    y, inverse = normalize(x, scale, axis, epsilon)
-    return y.to(scale.dtype), inverse.to(to_torch(stash_type))
+    stash = to_torch(stash_type)
+    y, inverse = normalize(precise(x, stash), scale, axis, epsilon)
+    return y.to(scale.dtype), inverse.to(stash)
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MS, outputs=4, T=FLOATS)

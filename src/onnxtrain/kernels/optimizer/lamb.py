@@ -35,7 +35,7 @@ class Group:
     mixed: Tensor | None
 
 
-@kernel("LambOptimizer", domain=MS, outputs=0)
+@kernel("LambOptimizer", domain=MS, outputs=0, needs=["wanted"])
 def lamb_optimizer(
     update_signal: Tensor | None,
     loss_scale: Tensor | None,
@@ -51,6 +51,7 @@ def lamb_optimizer(
     ratio_min: float = -math.inf,
     ratio_max: float = math.inf,
     do_bias_correction: int = 1,
+    wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """d = lambda w + (m / c1) / (sqrt(v / c2) + epsilon); w -= r * |w| / |d| * d.
 
@@ -73,7 +74,7 @@ def lamb_optimizer(
             None if new is None or old is None else chosen(update_signal, new, old)
             for new, old in zip(made, dataclasses.astuple(p), strict=True)
         ]
-    return outputs
+    return outputs[: len(wanted)]
 
 
 def _direction(
@@ -118,6 +119,8 @@ def _moved(p: Group, delta: Tensor, first: Tensor, second: Tensor) -> list[Tenso
 
 def _groups(tensors: Sequence[Tensor | None]) -> list[Group]:
     """Five inputs make a parameter; only its 16-bit weights may be missing."""
+    if len(tensors) % GROUP == GROUP - 1:
+        tensors = [*tensors, None]  # a model's last input is not written if it is missing
     if not tensors or len(tensors) % GROUP:
         raise ValueError(f"parameters come in groups of {GROUP} inputs, there are {len(tensors)}")
     found = []

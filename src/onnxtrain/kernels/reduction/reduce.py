@@ -154,6 +154,8 @@ def _declare(op: str, function: _Reduction, types: frozenset[DataType], input_si
     ) -> Tensor:
         return reduce(function, x, axes or (), keepdims, noop=bool(noop_with_empty_axes))
 
+    reduce_attribute.__name__ = reduce_input.__name__ = op.lower()
+
 
 _declare("ReduceSum", sum_, _SUMMED, input_since=13)
 _declare("ReduceMean", mean, _SUMMED, input_since=18)

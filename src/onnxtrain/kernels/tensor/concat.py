@@ -33,8 +33,22 @@ def concat_training(*inputs: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return concat(*inputs, axis=axis), torch.tensor(lengths, dtype=torch.int64)
 
 
-@kernel("Split", until=12, view="input", outputs=0, needs=["wanted"])
+@kernel("Split", until=1, view="input", host=["sizes"], outputs=0, needs=["wanted"])
 def split_1(
+    input: Tensor,
+    sizes: list[float] | None = None,
+    *,
+    axis: int = 0,
+    split: tuple[int, ...] | None = None,
+    wanted: tuple[bool, ...],
+) -> Sequence[Tensor]:
+    """The input cut along an axis; the sizes are an attribute or an input of the input's type."""
+    parts = split if sizes is None else tuple(int(size) for size in sizes)
+    return split_2(input, axis=axis, split=parts, wanted=wanted)
+
+
+@kernel("Split", since=2, until=12, view="input", outputs=0, needs=["wanted"])
+def split_2(
     input: Tensor, *, axis: int = 0, split: tuple[int, ...] | None = None, wanted: tuple[bool, ...]
 ) -> Sequence[Tensor]:
     """The input cut along an axis into parts of the sizes given as attribute, or of equal size."""

@@ -29,6 +29,7 @@ def constant(
     value_floats: tuple[float, ...] | None = None,
     value_string: str | None = None,
     value_strings: tuple[str, ...] | None = None,
+    sparse_value: Any = None,
     device: torch.device,
 ) -> Any:
     """The value of whichever attribute is there; strings are numpy arrays of objects."""
@@ -44,7 +45,10 @@ def constant(
     for text in (value_string, value_strings):
         if text is not None:
             return np.array(text, dtype=object)
-    raise ValueError("a Constant needs one of the attributes value, value_int, value_floats, ...")
+    raise ValueError(
+        "a constant needs one of value, value_int(s), value_float(s) and value_string(s)"
+        + (", sparse_value is not supported" if sparse_value is not None else "")
+    )
 
 
 @kernel("ConstantOfShape", since=9, host=["input"], needs=["device"])

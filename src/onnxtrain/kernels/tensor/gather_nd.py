@@ -19,7 +19,7 @@ def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     rows = flat_rows(indices, indexed, data.shape[:batch_dims])
     rest = data.shape[batch_dims + len(indexed) :]
     table = data.reshape(math.prod(data.shape[:batch_dims]) * math.prod(indexed), *rest)
-    return table.index_select(0, rows).reshape(*indices.shape[:-1], *rest)
+    return table.index_select(0, rows).reshape((*indices.shape[:-1], *rest))
 
 
 @kernel("GatherNDGrad", domain=MS, host=["shape"], needs=["deterministic"], T=FLOATS)

@@ -42,7 +42,7 @@ def flat_rows(indices: Tensor, sizes: Sequence[int], batch: Sequence[int] = ()) 
         rows = rows * size + wrapped(indices[..., k], size)
     if batch:
         blocks = torch.arange(math.prod(batch), device=indices.device)
-        blocks = blocks.reshape(*batch, *[1] * (rows.ndim - len(batch)))
+        blocks = blocks.reshape([*batch, *[1] * (rows.ndim - len(batch))])
         rows = rows + blocks * math.prod(sizes)
     return rows.reshape(-1)
 

@@ -154,9 +154,9 @@ def _filter(at: Tensor, axis: Axis, how: Sampling) -> tuple[Tensor, Tensor]:
     stretch = min(axis.scale, 1.0) if how.antialias else 1.0
     support = 2 if how.mode == "cubic" else 1
     first = math.floor(-support / stretch) + 1
-    left = torch.ceil(at) - 1
-    offsets = torch.arange(first, 2 - first, dtype=torch.float64, device=at.device)[:, None]
-    distance = ((offsets - (at - left)) * stretch).abs()
+    offsets = torch.arange(first, 2 - first, dtype=torch.float64, device=at.device)
+    places = torch.ceil(at) - 1 + offsets[:, None]
+    distance = (places - at).abs() * stretch
     if how.mode == "linear":
         weights = (1 - distance).clamp(min=0)
     elif how.mode == "cubic":
@@ -165,7 +165,7 @@ def _filter(at: Tensor, axis: Axis, how: Sampling) -> tuple[Tensor, Tensor]:
         raise ValueError(f"mode '{how.mode}' is not one of nearest, linear, cubic")
     if how.antialias:
         weights = weights / weights.sum(0)
-    return (left + offsets).to(torch.int64), weights
+    return places.to(torch.int64), weights
 
 
 def _cubic(d: Tensor, a: float) -> Tensor:

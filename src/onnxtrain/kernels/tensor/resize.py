@@ -86,7 +86,7 @@ def resize_grad(
     exclude_outside: int = 0,
     extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch",
-    mode: str,
+    mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
     deterministic: bool,
 ) -> Tensor:
@@ -105,8 +105,9 @@ def resize_grad(
         bool(exclude_outside),
         bool(antialias),
     )
-    grad = widen(dy)
-    for part in reversed(_maps(_in_region(resized, roi, how), how, dy.device)):
+    maps = _maps(_in_region(resized, roi, how), how, dy.device)
+    grad = widen(dy) if maps else dy.clone()
+    for part in reversed(maps):
         if part.outside is not None:
             grad = grad.masked_fill(_along(part.outside, part.axis, grad), 0)
         grad = part.transposed(grad, ordered=deterministic)

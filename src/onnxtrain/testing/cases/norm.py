@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -96,7 +95,7 @@ _BATCH = [
     for shape in ((4, 3), (4, 3, 5), (2, 3, 4, 5), (2, 2, 3, 2, 3))
 ]
 _BATCH += [
-    Case("BatchNormalization", _batch_inputs(2, 3, 4), _batch_norm, {"epsilon": 0.1}, opset=opset)
+    Case("BatchNormalization", _batch_inputs(2, 3, 4), _batch_norm, {"epsilon": 0.125}, opset=opset)
     for opset in (7, 9, 14)
 ]
 _BATCH += [
@@ -104,7 +103,7 @@ _BATCH += [
         "BatchNormalization",
         _batch_inputs(*shape),
         _batch_norm,
-        {"training_mode": 1, "momentum": 0.7},
+        {"training_mode": 1, "momentum": 0.75},
         outputs=3,
         opset=opset,
         gradient=False,
@@ -118,7 +117,7 @@ _BATCH += [
         "BatchNormalization",
         _batch_inputs(3, 2, 4),
         _batch_norm_7,
-        {"momentum": 0.8},
+        {"momentum": 0.875},
         outputs=5,
         opset=9,
         gradient=False,
@@ -147,7 +146,7 @@ _BATCH += [
             "BatchNormInternal",
             _batch_inputs(*shape),
             _batch_norm_internal,
-            {"momentum": 0.7, "epsilon": 0.01},
+            {"momentum": 0.75, "epsilon": 0.015625},
             domain=MS,
             outputs=5,
             gradient=False,
@@ -159,6 +158,7 @@ _BATCH += [
         "BatchNormInternal",
         _batch_inputs(1, 3),
         _batch_norm_internal,
+        {"epsilon": 0.125},
         domain=MS,
         outputs=5,
         gradient=False,
@@ -238,7 +238,7 @@ def _lp(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     return x / x.abs().pow(p).sum(axis, keepdim=True).pow(1 / p)
 
 
-def _mean_variance(x: Tensor, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+def _mean_variance(x: Tensor, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
     mean, var = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
     return (x - mean) / (var.sqrt() + 1e-9)
 
@@ -249,7 +249,7 @@ _OTHERS = [
             "InstanceNormalization",
             [normal(*shape), normal(3), normal(3)],
             _instance,
-            {"epsilon": 0.01},
+            {"epsilon": 0.015625},
             opset=opset,
             name=f"rank_{len(shape)}",
         )
@@ -260,7 +260,7 @@ _OTHERS = [
             "GroupNormalization",
             [normal(2, 6, *places), normal(parameters), normal(parameters)],
             _group,
-            {"num_groups": 3, "epsilon": 0.01},
+            {"num_groups": 3, "epsilon": 0.015625},
             opset=opset,
             name=f"rank_{len(places) + 2}",
         )
@@ -271,11 +271,11 @@ _OTHERS = [
         Case("LRN", [normal(2, 7, 3, 4)], _lrn, {"size": size, **more}, opset=opset)
         for size, more, opset in (
             (3, {}, None),
-            (4, {"alpha": 0.5, "beta": 0.6, "bias": 2.0}, None),
+            (4, {"alpha": 0.5, "beta": 0.625, "bias": 2.0}, None),
             (5, {"alpha": 0.5}, 7),
         )
     ),
-    Case("LRN", [normal(2, 5, 6)], _lrn, {"size": 9, "alpha": 0.3}, name="wider_than_channels"),
+    Case("LRN", [normal(2, 5, 6)], _lrn, {"size": 9, "alpha": 0.25}, name="wider_than_channels"),
     *(
         Case("LpNormalization", [normal(3, 4, 5)], _lp, {"axis": axis, "p": p}, opset=opset)
         for axis, p, opset in ((-1, 2, None), (1, 1, None), (0, 2, 7))

@@ -57,7 +57,7 @@ def _rms_only(*inputs: Tensor, **attributes: Any) -> Tensor:
 _LAYERS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ("last", (4, 3, 6), (6,), {}),
     ("axis", (4, 3, 6), (3, 6), {"axis": 1}),
-    ("all", (4, 6), (4, 6), {"axis": 0, "epsilon": 0.1}),
+    ("all", (4, 6), (4, 6), {"axis": 0, "epsilon": 0.125}),
     ("vector", (7,), (7,), {}),
     ("negative", (2, 3, 4, 5), (4, 5), {"axis": -2}),
 ]
@@ -137,13 +137,6 @@ _LAYER += [
         name="mixed_types",
         gradient=False,
     ),
-    Case(
-        "RMSNormalization",
-        [normal(4, 6), normal(6).typed(FLOAT)],
-        _rms_only,
-        name="mixed_types",
-        gradient=False,
-    ),
 ]
 
 
@@ -172,7 +165,7 @@ _SKIP = [
         op,
         [normal(2, 4, 6), normal(*skip), *parameters],
         reference,
-        {"epsilon": 0.01},
+        {"epsilon": 0.015625},
         domain=MS,
         outputs=4,
         gradient=False,

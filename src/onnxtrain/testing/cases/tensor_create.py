@@ -27,7 +27,7 @@ def _filled(shape: Tensor, *, value: Tensor | None = None) -> Tensor:
 
 
 def _eye(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
-    made = np.eye(*x.shape, k=k)
+    made = np.eye(x.shape[0], x.shape[1], k=k)
     return torch.from_numpy(made).to(x.dtype if dtype is None else to_torch(dtype))
 
 
@@ -91,44 +91,100 @@ _EYE = [
 ]
 _RANGE_TYPES = only(DataType.FLOAT, DataType.DOUBLE, DataType.INT16, DataType.INT32, DataType.INT64)
 _RANGE = [
-    Case("Range", [_number(a), _number(b), _number(c)], _range, name=f"{a},{b},{c}",
-         opset=11, dtypes=_RANGE_TYPES, gradient=False)
+    Case(
+        "Range",
+        [_number(a), _number(b), _number(c)],
+        _range,
+        name=f"{a},{b},{c}",
+        opset=11,
+        dtypes=_RANGE_TYPES,
+        gradient=False,
+    )
     for a, b, c in ((3, 10, 3), (10, 4, -2), (5, 5, 1), (5, 2, 1), (-2, 3, 1))
 ] + [
-    Case("Range", [given(v).no_grad() for v in (1.0, 6.5, 0.5)], _range, name="fed",
-         gradient=False),
-    Case("Range", [_number(0), _number(300), _number(1)], _range, name="long",
-         dtypes=only(DataType.FLOAT16, DataType.BFLOAT16), gradient=False),
-]  # fmt: skip
-_ONE_HOT = [
-    Case("OneHot", [integers(2, 3, low=-4, high=4), _DEPTH, halves(2).no_grad()], _one_hot,
-         {"axis": axis}, dtypes=FIXED if axis == 0 else FLOAT, gradient=False)
-    for axis in (-1, 0, 1, -2)
-] + [
-    Case("OneHot", [given([0, 4, -5, 3]), _DEPTH, given([0.0, 1.0])], _one_hot,
-         name="out-of-range", gradient=False),
-    Case("OneHot", [given(2), given([4], constant=True), given([1.0, 2.0])], _one_hot,
-         name="scalar", gradient=False),
-    Case("OneHot", [given([1.0, 3.0], DataType.FLOAT), _DEPTH, given([0.0, 1.0])], _one_hot,
-         name="real-indices", gradient=False),
-    Case("OneHot", [given([1, -1, 3]), _DEPTH, given([0.0, 1.0])], _one_hot_9, opset=9,
-         dtypes=OLD_FLOATS, gradient=False),
-] + [
-    Case("OneHot", [given([1, 0, 3], dtype), _DEPTH, given([0.0, 1.0])], _one_hot,
-         name=f"indices-{dtype.name}", dtypes=FLOAT, gradient=False)
-    for dtype in sorted(INTEGERS)
-]  # fmt: skip
+    Case(
+        "Range", [given(v).no_grad() for v in (1.0, 6.5, 0.5)], _range, name="fed", gradient=False
+    ),
+    Case(
+        "Range",
+        [_number(0), _number(300), _number(1)],
+        _range,
+        name="long",
+        dtypes=only(DataType.FLOAT16, DataType.BFLOAT16),
+        gradient=False,
+    ),
+]
+_ONE_HOT = (
+    [
+        Case(
+            "OneHot",
+            [integers(2, 3, low=-4, high=4), _DEPTH, halves(2).no_grad()],
+            _one_hot,
+            {"axis": axis},
+            dtypes=FIXED if axis == 0 else FLOAT,
+            gradient=False,
+        )
+        for axis in (-1, 0, 1, -2)
+    ]
+    + [
+        Case(
+            "OneHot",
+            [given([0, 4, -5, 3]), _DEPTH, given([0.0, 1.0])],
+            _one_hot,
+            name="out-of-range",
+            gradient=False,
+        ),
+        Case(
+            "OneHot",
+            [given(2), given([4], constant=True), given([1.0, 2.0])],
+            _one_hot,
+            name="scalar",
+            gradient=False,
+        ),
+        Case(
+            "OneHot",
+            [given([1.0, 3.0], DataType.FLOAT), _DEPTH, given([0.0, 1.0])],
+            _one_hot,
+            name="real-indices",
+            gradient=False,
+        ),
+        Case(
+            "OneHot",
+            [given([1, -1, 3]), _DEPTH, given([0.0, 1.0])],
+            _one_hot_9,
+            opset=9,
+            dtypes=OLD_FLOATS,
+            gradient=False,
+        ),
+    ]
+    + [
+        Case(
+            "OneHot",
+            [given([1, 0, 3], dtype), _DEPTH, given([0.0, 1.0])],
+            _one_hot,
+            name=f"indices-{dtype.name}",
+            dtypes=FLOAT,
+            gradient=False,
+        )
+        for dtype in sorted(INTEGERS)
+    ]
+)
 _TRILU = [
     Case("Trilu", [halves(3, 4)], _trilu, dtypes=FIXED),
     Case("Trilu", [halves(3, 4)], _trilu, {"upper": 0}, dtypes=FIXED),
     *(
-        Case("Trilu", [normal(2, 3, 4), given(k, constant=True)], _trilu, {"upper": upper},
-             name=f"k={k},upper={upper}")
+        Case(
+            "Trilu",
+            [normal(2, 3, 4), given(k, constant=True)],
+            _trilu,
+            {"upper": upper},
+            name=f"k={k},upper={upper}",
+        )
         for k in (1, -1, 5, -5)
         for upper in (0, 1)
     ),
     Case("Trilu", [normal(2, 0, 3)], _trilu, name="empty"),
     Case("Trilu", [normal(3, 3), given(1, constant=True)], _trilu, {"upper": 0}, domain=MS),
-]  # fmt: skip
+]
 
 CASES: list[Case] = [*_CONSTANT, *_OF_SHAPE, *_EYE, *_RANGE, *_ONE_HOT, *_TRILU]

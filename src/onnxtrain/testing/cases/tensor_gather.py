@@ -39,8 +39,8 @@ def _gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     rest = x.shape[batch_dims + indices.shape[-1] :]
     picked = []
     for place in itertools.product(*map(range, lead)):
-        picked.append(x[(*place[:batch_dims], *indices[place].tolist())])
-    return torch.stack(picked).reshape(*lead, *rest) if picked else x.new_zeros((*lead, *rest))
+        picked.append(x[place[:batch_dims] + tuple(indices[place].tolist())])
+    return torch.stack(picked).reshape((*lead, *rest)) if picked else x.new_zeros((*lead, *rest))
 
 
 def _gather_nd_grad(
@@ -83,33 +83,80 @@ _GATHER = [
     Case("ShrunkenGather", [normal(5), _index(0, size=5)], _gather, domain=MS, name="no-index"),
 ]
 _GATHER_GRAD = [
-    Case("GatherGrad", [shape_input(5, 3), _index(2, 4, size=5), normal(2, 4, 3)], _gather_grad,
-         domain=MS),
-    Case("GatherGrad", [shape_input(2, 5, 3), _index(7, size=5), normal(2, 7, 3)], _gather_grad,
-         {"axis": 1}, domain=MS),
-    Case("GatherGrad", [shape_input(2, 5), _index(3, size=5), normal(2, 3)], _gather_grad,
-         {"axis": -1}, domain=MS),
-    Case("GatherGrad", [shape_input(5, 3), given(-2), normal(3)], _gather_grad, domain=MS,
-         name="scalar-index"),
-    Case("GatherGrad", [shape_input(5, 3), _index(0, size=5), normal(0, 3)], _gather_grad,
-         domain=MS, name="no-index"),
-    Case("GatherGrad", [shape_input(2, 4), _index(300, size=2).typed(DataType.INT32),
-         normal(300, 4)], _gather_grad, domain=MS, name="many"),
-    Case("GatherGrad", [shape_input(4, 2), given([[0, 2], [2, -4]]), normal(4, 2)], _gather_grad,
-         domain=MS, name="same-row-twice"),
-]  # fmt: skip
+    Case(
+        "GatherGrad",
+        [shape_input(5, 3), _index(2, 4, size=5), normal(2, 4, 3)],
+        _gather_grad,
+        domain=MS,
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(2, 5, 3), _index(7, size=5), normal(2, 7, 3)],
+        _gather_grad,
+        {"axis": 1},
+        domain=MS,
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(2, 5), _index(3, size=5), normal(2, 3)],
+        _gather_grad,
+        {"axis": -1},
+        domain=MS,
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(5, 3), given(-2), normal(3)],
+        _gather_grad,
+        domain=MS,
+        name="scalar-index",
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(5, 3), _index(0, size=5), normal(0, 3)],
+        _gather_grad,
+        domain=MS,
+        name="no-index",
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(2, 4), _index(300, size=2).typed(DataType.INT32), normal(300, 4)],
+        _gather_grad,
+        domain=MS,
+        name="many",
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(4, 2), given([[0, 2], [2, -4]]), normal(4, 2)],
+        _gather_grad,
+        domain=MS,
+        name="same-row-twice",
+    ),
+]
 _ELEMENTS = [
     Case("GatherElements", [halves(3, 4), _index(2, 4, size=3)], _gather_elements, dtypes=FIXED),
     Case("GatherElements", [normal(3, 4), _index(3, 7, size=4)], _gather_elements, {"axis": 1}),
-    Case("GatherElements", [normal(2, 3, 4), _index(1, 5, 2, size=3)], _gather_elements,
-         {"axis": -2}),
+    Case(
+        "GatherElements", [normal(2, 3, 4), _index(1, 5, 2, size=3)], _gather_elements, {"axis": -2}
+    ),
     Case("GatherElements", [normal(3, 4), _index(0, 4, size=3)], _gather_elements, name="none"),
-    Case("GatherElements", [normal(4), _index(3, size=4).typed(DataType.INT32)], _gather_elements,
-         name="int32", opset=11, dtypes=OLD_FLOATS),
+    Case(
+        "GatherElements",
+        [normal(4), _index(3, size=4).typed(DataType.INT32)],
+        _gather_elements,
+        name="int32",
+        opset=11,
+        dtypes=OLD_FLOATS,
+    ),
 ] + [
-    Case("GatherElementsGrad", [normal(*at), shape_input(*shape), _index(*at, size=shape[axis])],
-         _gather_elements_grad, {"axis": axis}, domain=MS, name=f"{shape}-{at}-{axis}",
-         gradient=False)
+    Case(
+        "GatherElementsGrad",
+        [normal(*at), shape_input(*shape), _index(*at, size=shape[axis])],
+        _gather_elements_grad,
+        {"axis": axis},
+        domain=MS,
+        name=f"{shape}-{at}-{axis}",
+        gradient=False,
+    )
     for shape, at, axis in (
         ((2, 3), (3, 2), 0),
         ((2, 3, 4, 5), (2, 3, 7, 5), 2),
@@ -119,24 +166,33 @@ _ELEMENTS = [
         ((4, 3), (0, 3), 0),
         ((4, 0), (4, 0), 0),
     )
-]  # fmt: skip
+]
 _ND = [
     Case("GatherND", [halves(3, 4, 2), _index(5, 2, size=3)], _gather_nd, dtypes=FIXED),
     Case("GatherND", [normal(3, 4), _index(2, 3, 1, size=3)], _gather_nd, name="rows"),
     Case("GatherND", [normal(3, 4, 5), _index(2, 3, size=3)], _gather_nd, name="elements"),
     Case("GatherND", [normal(2, 3, 4), _index(2, 5, 1, size=3)], _gather_nd, {"batch_dims": 1}),
-    Case("GatherND", [normal(2, 3, 4), _index(2, 3, 2, 1, size=4)], _gather_nd,
-         {"batch_dims": 2}),
-    Case("GatherND", [normal(2, 3), _index(2, 1, size=3)], _gather_nd, {"batch_dims": 1},
-         name="one-per-batch"),
+    Case("GatherND", [normal(2, 3, 4), _index(2, 3, 2, 1, size=4)], _gather_nd, {"batch_dims": 2}),
+    Case(
+        "GatherND",
+        [normal(2, 3), _index(2, 1, size=3)],
+        _gather_nd,
+        {"batch_dims": 1},
+        name="one-per-batch",
+    ),
     Case("GatherND", [normal(3, 4), given([1, -1])], _gather_nd, name="single"),
     Case("GatherND", [normal(3, 4), _index(0, 2, size=3)], _gather_nd, name="none"),
-    Case("GatherND", [normal(3, 4), _index(2, 2, size=3)], _gather_nd, opset=11,
-         dtypes=OLD_FLOATS),
+    Case("GatherND", [normal(3, 4), _index(2, 2, size=3)], _gather_nd, opset=11, dtypes=OLD_FLOATS),
 ] + [
-    Case("GatherNDGrad", [shape_input(*shape), _index(*at, size=size), normal(*update)],
-         _gather_nd_grad, {"batch_dims": batch}, domain=MS, name=f"{shape}-{at}-{batch}",
-         gradient=False)
+    Case(
+        "GatherNDGrad",
+        [shape_input(*shape), _index(*at, size=size), normal(*update)],
+        _gather_nd_grad,
+        {"batch_dims": batch},
+        domain=MS,
+        name=f"{shape}-{at}-{batch}",
+        gradient=False,
+    )
     for shape, at, size, update, batch in (
         ((2, 3), (8, 2), 2, (8,), 0),
         ((4, 3), (2, 6, 1), 4, (2, 6, 3), 0),
@@ -145,18 +201,46 @@ _ND = [
         ((2, 3), (2, 0), 1, (2, 2, 3), 0),
         ((2, 3), (0, 2), 1, (0,), 0),
     )
-]  # fmt: skip
+]
 _UNPAD = [
-    Case("FlattenAndUnpad", [halves(2, 3, 2), given([4, 0, 3])], _flatten_and_unpad, domain=MS,
-         outputs=2, dtypes=FLOATS | INTS),
-    Case("FlattenAndUnpad", [normal(2, 2), given([3, 0, 3])], _flatten_and_unpad, domain=MS,
-         outputs=2, name="rank-2"),
-    Case("FlattenAndUnpad", [normal(2, 2), given([1], DataType.INT32)], _flatten_and_unpad,
-         domain=MS, outputs=2, dtypes=FLOAT, name="int32"),
-    Case("PadAndUnflatten", [normal(3, 2), given([4, 0, 3]), shape_input(2, 3)],
-         _pad_and_unflatten, domain=MS),
-    Case("PadAndUnflatten", [normal(3), given([1, 5, 2], DataType.INT32), shape_input(3, 2)],
-         _pad_and_unflatten, domain=MS, name="rank-1"),
-]  # fmt: skip
+    Case(
+        "FlattenAndUnpad",
+        [halves(2, 3, 2), given([4, 0, 3])],
+        _flatten_and_unpad,
+        domain=MS,
+        outputs=2,
+        dtypes=FLOATS | INTS,
+    ),
+    Case(
+        "FlattenAndUnpad",
+        [normal(2, 2), given([3, 0, 3])],
+        _flatten_and_unpad,
+        domain=MS,
+        outputs=2,
+        name="rank-2",
+    ),
+    Case(
+        "FlattenAndUnpad",
+        [normal(2, 2), given([1], DataType.INT32)],
+        _flatten_and_unpad,
+        domain=MS,
+        outputs=2,
+        dtypes=FLOAT,
+        name="int32",
+    ),
+    Case(
+        "PadAndUnflatten",
+        [normal(3, 2), given([4, 0, 3]), shape_input(2, 3)],
+        _pad_and_unflatten,
+        domain=MS,
+    ),
+    Case(
+        "PadAndUnflatten",
+        [normal(3), given([1, 5, 2], DataType.INT32), shape_input(3, 2)],
+        _pad_and_unflatten,
+        domain=MS,
+        name="rank-1",
+    ),
+]
 
 CASES: list[Case] = [*_GATHER, *_GATHER_GRAD, *_ELEMENTS, *_ND, *_UNPAD]

@@ -24,6 +24,11 @@ def halves(*shape: int) -> Input:
     return derived(make)
 
 
+def wholes(*shape: int) -> Input:
+    """Whole numbers from 0 to 7."""
+    return derived(lambda g: torch.randint(0, 8, shape, generator=g).to(torch.float64))
+
+
 def without_repeats(*shape: int, size: int, axis: int) -> Input:
     """Indices below ``size``, each at most once along the axis."""
 

@@ -24,7 +24,9 @@ def _padded(
         each[axis] = (widths[i], widths[i + len(along)])
     places = np.arange(x.numel()).reshape(tuple(x.shape))
     crop = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(each, x.shape, strict=True))
-    grow = [(max(a, 0), max(b, 0)) for a, b in each]
+    grow = np.array(each, dtype=int).reshape(-1, 2).clip(min=0)
+    if x.ndim == 0:
+        return x.clone()
     options = {"constant_values": -1} if mode == "constant" else {}
     found = torch.as_tensor(np.pad(places[crop], grow, mode=mode, **options))  # type: ignore[call-overload]
     value = torch.zeros(1) if constant is None else torch.as_tensor(constant).reshape(1)
@@ -45,48 +47,124 @@ _WIDTHS = {
     "cut": (-1, 0, 0, -1),
     "none": (0, 0, 0, 0),
 }
-_PAD = [
-    Case("Pad", [halves(3, 4), shape_input(*_WIDTHS["both"])], _padded, {"mode": mode},
-         dtypes=FIXED)
-    for mode in ("constant", "reflect", "edge", "wrap")
-] + [
-    Case("Pad", [normal(4, 5), shape_input(*widths)], _padded, {"mode": mode},
-         name=f"{name}-{mode}")
-    for mode in ("constant", "reflect", "edge", "wrap")
-    for name, widths in _WIDTHS.items()
-] + [
-    Case("Pad", [halves(3, 4), shape_input(1, 0, 0, 2), given(2.0, constant=True)], _padded,
-         name="value", dtypes=FIXED),
-    Case("Pad", [normal(3, 4), shape_input(1, 2), given(1.5, constant=True), shape_input(-1)],
-         _padded, name="axes"),
-    Case("Pad", [normal(2, 3, 4), shape_input(1, 2, 3, 0), None, shape_input(2, 0)], _padded,
-         name="axes-out-of-order"),
-    Case("Pad", [normal(2, 3), shape_input(7, 5, 8, 6)], _padded, {"mode": "wrap"}, name="far-wrap",
-         gradient=False),
-    Case("Pad", [normal(2, 3), shape_input(1, 2, 1, 2)], _padded, {"mode": "reflect"},
-         name="far-reflect"),
-    Case("Pad", [normal(1, 2), shape_input(2, 0, 1, 0)], _padded, {"mode": "reflect"},
-         name="reflect-one", gradient=False),
-    Case("Pad", [normal(), shape_input()], _padded, name="scalar", gradient=False),
-    Case("Pad", [normal(0, 2), shape_input(1, 0, 1, 0)], _padded, name="empty"),
-    Case("Pad", [normal(3), given([1, 2])], _padded, name="fed-pads", gradient=False),
-    Case("Pad", [normal(3, 4), shape_input(1, 0, 0, 2)], _padded, opset=11, dtypes=OLD_FLOATS),
-    Case("Pad", [normal(3, 4), shape_input(1, 0, 0, 2)], _padded, {"mode": "edge"}, opset=13),
-    Case("Pad", [normal(3, 4)], _padded_2, {"pads": [1, 0, 0, 2], "value": 2.5}, opset=7,
-         dtypes=OLD_FLOATS),
-    Case("Pad", [normal(3, 4)], _padded_2, {"pads": [1, 0, 2, 1], "mode": "reflect"}, opset=7,
-         dtypes=OLD_FLOATS),
-    Case("Pad", [normal(3, 4)], _padded_1, {"paddings": [1, 0, 0, 2]}, opset=1, dtypes=OLD_FLOATS,
-         gradient=False),
-]  # fmt: skip
+_PAD = (
+    [
+        Case(
+            "Pad",
+            [halves(3, 4), shape_input(*_WIDTHS["both"])],
+            _padded,
+            {"mode": mode},
+            dtypes=FIXED,
+        )
+        for mode in ("constant", "reflect", "edge", "wrap")
+    ]
+    + [
+        Case(
+            "Pad",
+            [normal(4, 5), shape_input(*widths)],
+            _padded,
+            {"mode": mode},
+            name=f"{name}-{mode}",
+        )
+        for mode in ("constant", "reflect", "edge", "wrap")
+        for name, widths in _WIDTHS.items()
+    ]
+    + [
+        Case(
+            "Pad",
+            [halves(3, 4), shape_input(1, 0, 0, 2), given(2.0, constant=True)],
+            _padded,
+            name="value",
+            dtypes=FIXED,
+        ),
+        Case(
+            "Pad",
+            [normal(3, 4), shape_input(1, 2), given(1.5, constant=True), shape_input(-1)],
+            _padded,
+            name="axes",
+        ),
+        Case(
+            "Pad",
+            [normal(2, 3, 4), shape_input(1, 2, 3, 0), None, shape_input(2, 0)],
+            _padded,
+            name="axes-out-of-order",
+        ),
+        Case(
+            "Pad",
+            [normal(2, 3), shape_input(7, 5, 8, 6)],
+            _padded,
+            {"mode": "wrap"},
+            name="far-wrap",
+            gradient=False,
+        ),
+        Case(
+            "Pad",
+            [normal(2, 3), shape_input(1, 2, 1, 2)],
+            _padded,
+            {"mode": "reflect"},
+            name="far-reflect",
+        ),
+        Case(
+            "Pad",
+            [normal(1, 2), shape_input(2, 0, 1, 0)],
+            _padded,
+            {"mode": "reflect"},
+            name="reflect-one",
+            gradient=False,
+        ),
+        Case("Pad", [normal(), shape_input()], _padded, name="scalar", gradient=False),
+        Case("Pad", [normal(0, 2), shape_input(1, 0, 1, 0)], _padded, name="empty"),
+        Case("Pad", [normal(3), given([1, 2])], _padded, name="fed-pads", gradient=False),
+        Case("Pad", [normal(3, 4), shape_input(1, 0, 0, 2)], _padded, opset=11, dtypes=OLD_FLOATS),
+        Case("Pad", [normal(3, 4), shape_input(1, 0, 0, 2)], _padded, {"mode": "edge"}, opset=13),
+        Case(
+            "Pad",
+            [normal(3, 4)],
+            _padded_2,
+            {"pads": [1, 0, 0, 2], "value": 2.5},
+            opset=7,
+            dtypes=OLD_FLOATS,
+        ),
+        Case(
+            "Pad",
+            [normal(3, 4)],
+            _padded_2,
+            {"pads": [1, 0, 2, 1], "mode": "reflect"},
+            opset=7,
+            dtypes=OLD_FLOATS,
+        ),
+        Case(
+            "Pad",
+            [normal(3, 4)],
+            _padded_1,
+            {"paddings": [1, 0, 0, 2]},
+            opset=1,
+            dtypes=OLD_FLOATS,
+            gradient=False,
+        ),
+    ]
+)
 _CENTER = [
     Case("CenterCropPad", [halves(3, 6), shape_input(6, 3)], dtypes=FIXED, gradient=False),
-    Case("CenterCropPad", [normal(2, 5, 4), shape_input(3, 7)], attributes={"axes": [1, 2]},
-         gradient=False),
-    Case("CenterCropPad", [normal(2, 5, 4), shape_input(4)], attributes={"axes": [-1]},
-         gradient=False),
-    Case("CenterCropPad", [normal(5), given([2], DataType.INT32)], name="int32", dtypes=FLOAT,
-         gradient=False),
-]  # fmt: skip
+    Case(
+        "CenterCropPad",
+        [normal(2, 5, 4), shape_input(3, 7)],
+        attributes={"axes": [1, 2]},
+        gradient=False,
+    ),
+    Case(
+        "CenterCropPad",
+        [normal(2, 5, 4), shape_input(4)],
+        attributes={"axes": [-1]},
+        gradient=False,
+    ),
+    Case(
+        "CenterCropPad",
+        [normal(5), given([2], DataType.INT32)],
+        name="int32",
+        dtypes=FLOAT,
+        gradient=False,
+    ),
+]
 
 CASES: list[Case] = [*_PAD, *_CENTER]

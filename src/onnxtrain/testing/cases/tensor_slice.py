@@ -73,16 +73,38 @@ _SLICE = [
     for name, (shape, lists) in _SLICES.items()
 ] + [
     Case("Slice", [halves(5, 6), *_bounds([1, 5], [4, 0], [0, 1], [1, -2])], _slice, dtypes=FIXED),
-    Case("Slice", [normal(5, 6), given([1]), given([4]), given([0])], _slice, name="fed",
-         gradient=False),
-    Case("Slice", [normal(5, 6), given([1, 2], DataType.INT32), given([4, 3], DataType.INT32)],
-         _slice, name="int32", gradient=False),
+    Case(
+        "Slice",
+        [normal(5, 6), given([1]), given([4]), given([0])],
+        _slice,
+        name="fed",
+        gradient=False,
+    ),
+    Case(
+        "Slice",
+        [normal(5, 6), given([1, 2], DataType.INT32), given([4, 3], DataType.INT32)],
+        _slice,
+        name="int32",
+        gradient=False,
+    ),
     Case("Slice", [normal(5, 6), *_bounds([1], [4], [1])], _slice, opset=10, dtypes=OLD_FLOATS),
-    Case("Slice", [normal(5, 6)], _slice, {"starts": [1, -3], "ends": [4, 100]}, opset=7,
-         dtypes=OLD_FLOATS),
-    Case("Slice", [normal(5, 6)], _slice, {"starts": [1], "ends": [-1], "axes": [1]}, opset=7,
-         dtypes=OLD_FLOATS),
-]  # fmt: skip
+    Case(
+        "Slice",
+        [normal(5, 6)],
+        _slice,
+        {"starts": [1, -3], "ends": [4, 100]},
+        opset=7,
+        dtypes=OLD_FLOATS,
+    ),
+    Case(
+        "Slice",
+        [normal(5, 6)],
+        _slice,
+        {"starts": [1], "ends": [-1], "axes": [1]},
+        opset=7,
+        dtypes=OLD_FLOATS,
+    ),
+]
 
 
 def _grad_case(name: str, shape: list[int], lists: list[Sequence[int] | None]) -> Case:
@@ -90,15 +112,28 @@ def _grad_case(name: str, shape: list[int], lists: list[Sequence[int] | None]) -
     part = _slice(torch.zeros(shape), *bounds)
     inputs = [halves(*part.shape), shape_input(*shape), *_bounds(*lists)]
     dtypes = FIXED if name in ("step", "backwards") else OLD_FLOATS
-    return Case("SliceGrad", inputs, _slice_grad, domain=MS, dtypes=dtypes, name=name,
-                gradient=False)  # fmt: skip
+    return Case(
+        "SliceGrad", inputs, _slice_grad, domain=MS, dtypes=dtypes, name=name, gradient=False
+    )
 
 
 _SLICE_GRAD = [_grad_case(name, *slices) for name, slices in _SLICES.items()] + [
-    Case("SliceGrad", [normal(2), shape_input(1, 3), *_bounds([0, 1], [1, 3])], _slice_grad,
-         domain=MS, name="flat-dy", gradient=False),
-    Case("SliceGrad", [normal(3), shape_input(7), *_bounds([-6], [6], [0], [2])], _slice_grad,
-         domain=MS, name="negative-start", gradient=False),
-]  # fmt: skip
+    Case(
+        "SliceGrad",
+        [normal(2), shape_input(1, 3), *_bounds([0, 1], [1, 3])],
+        _slice_grad,
+        domain=MS,
+        name="flat-dy",
+        gradient=False,
+    ),
+    Case(
+        "SliceGrad",
+        [normal(3), shape_input(7), *_bounds([-6], [6], [0], [2])],
+        _slice_grad,
+        domain=MS,
+        name="negative-start",
+        gradient=False,
+    ),
+]
 
 CASES: list[Case] = [*_SLICE, *_SLICE_GRAD]

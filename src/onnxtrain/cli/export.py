@@ -1,0 +1,114 @@
+"""``onnxtrain export``: from a checkpoint to a model for inference."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxtrain.errors import CheckpointError, OnnxTrainError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def export(
+    checkpoint: Annotated[
+        pathlib.Path,
+        typer.Argument(metavar="CHECKPOINT", help="A checkpoint of fit, or of training artifacts."),
+    ],
+    model: Annotated[
+        pathlib.Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="The original model; for artifacts the evaluation model, or their folder.",
+        ),
+    ],
+    out: Annotated[pathlib.Path, typer.Option(help="The model to write.")] = pathlib.Path(
+        "trained.onnx"
+    ),
+    output: Annotated[
+        list[str] | None,
+        typer.Option(help="Output to keep (repeat); artifacts only.  [default: all but the loss]"),
+    ] = None,
+) -> None:
+    """Write a model with a checkpoint's weights."""
+    from onnxtrain.artifacts.files import ArtifactPaths
+    from onnxtrain.artifacts.models import save_model
+    from onnxtrain.artifacts.native import looks_like
+    from onnxtrain.graph.load import load_model
+
+    kind = looks_like(checkpoint)
+    if kind is None:
+        raise CheckpointError(f"'{checkpoint}' is not a checkpoint")
+    if kind == "native":
+        if output:
+            raise OnnxTrainError("--output is for artifacts; this checkpoint's model keeps its own")
+        result = _from_native(checkpoint, load_model(model))
+    else:
+        path = ArtifactPaths(model).eval_model if model.is_dir() else model
+        result = _from_artifacts(checkpoint, load_model(path), output or [])
+    save_model(result, out)
+    typer.echo(f"wrote {out}")
+
+
+def _from_native(checkpoint: pathlib.Path, model: ir.Model) -> ir.Model:
+    """The original model with the trained weights in it."""
+    from onnxtrain.artifacts.native import read_native
+    from onnxtrain.graph.prepare import prepare
+    from onnxtrain.transforms.write_back import write_back
+
+    tensors, _ = read_native(checkpoint)
+    prefix = "param/"
+    values = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    own = prepare(model.clone()).graph.initializers
+    shapes = {name: v.const_value.shape.numpy() for name, v in own.items() if v.const_value}
+    _check_shapes(checkpoint, values, shapes)
+    return write_back(model, values)
+
+
+def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:
+    """The evaluation model with parameters as initializers, cut down to some outputs."""
+    from onnxtrain.artifacts import odtc
+    from onnxtrain.transforms.extract import extract
+
+    data = odtc.read_checkpoint(checkpoint)
+    if data.nominal:
+        raise CheckpointError(f"checkpoint '{checkpoint}' is nominal: it has names but no values")
+    values = {**data.trainable, **data.frozen}
+    shapes = {
+        str(v.name): tuple(d if isinstance(d, int) else None for d in v.shape)
+        for v in model.graph.inputs
+        if v.shape is not None
+    }
+    _check_shapes(checkpoint, values, shapes)
+    return extract(model, outputs or _all_but_loss(model), values)
+
+
+def _all_but_loss(model: ir.Model) -> list[str]:
+    names = [str(value.name) for value in model.graph.outputs]
+    if len(names) > 1:
+        return names[1:]
+    made = [str(v.name) for node in model.graph for v in node.outputs if v.name not in names]
+    raise OnnxTrainError(
+        f"the only output of the evaluation model is the loss '{names[0]}'\n"
+        f"  name what to keep with --output; the last values are {', '.join(made[-8:])}"
+    )
+
+
+def _check_shapes(
+    checkpoint: pathlib.Path, values: Mapping[str, Any], shapes: Mapping[str, Any]
+) -> None:
+    for name, array in values.items():
+        if name not in shapes:
+            raise CheckpointError(
+                f"checkpoint '{checkpoint}' belongs to another model: it has '{name}', "
+                "which the model has not"
+            )
+        if tuple(shapes[name]) != array.shape:
+            raise CheckpointError(
+                f"checkpoint '{checkpoint}' belongs to another model: '{name}' has shape "
+                f"{list(array.shape)}, in the model {list(shapes[name])}"
+            )

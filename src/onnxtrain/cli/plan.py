@@ -1,0 +1,156 @@
+"""``onnxtrain plan``: the Python function that a model (or its training step) becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxtrain.errors import OnnxTrainError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnxtrain.runtime.plan import Plan
+    from onnxtrain.types import Provider
+
+
+def plan(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    device: Annotated[str, typer.Option(help="cpu or cuda; it need not be there.")] = "cpu",
+    training: Annotated[
+        bool, typer.Option("--training", help="The training step and the update, not inference.")
+    ] = False,
+    loss: Annotated[
+        str | None, typer.Option(help="Loss of the training step: cross_entropy, mse, bce or l1.")
+    ] = None,
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Bytes alive after each call, and the peak.")
+    ] = False,
+    dimensions: Annotated[
+        list[str] | None,
+        typer.Option("--dim", help="NAME=SIZE for a named dimension of the inputs (repeat)."),
+    ] = None,
+) -> None:
+    """Print the Python that a model runs as."""
+    from onnxtrain.cli.device import provider_of
+    from onnxtrain.graph.load import load_model
+
+    if (loss is not None) != training:
+        raise OnnxTrainError("--training and --loss belong together: give both or none")
+    provider = provider_of(device)
+    loaded = load_model(model)
+    _set_dimensions(loaded, dimensions or [])
+    made = [_inference(loaded)] if loss is None else _training(loaded, loss, optimizer)
+    for item in made:
+        _print(item, provider, memory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A model to plan, and which of its inputs are bound tensors."""
+
+    title: str
+    model: ir.Model
+    state: frozenset[str] = frozenset()
+
+
+def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
+    """Give named dimensions of the inputs a size."""
+    pairs = [text.partition("=")[::2] for text in texts]
+    if bad := [name for name, size in pairs if not name or not size.isdecimal()]:
+        raise OnnxTrainError(f"--dim takes NAME=SIZE, not '{bad[0]}'")
+    sizes = {name: int(size) for name, size in pairs}
+    known: set[str] = set()
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        for index, dim in enumerate(value.shape or ()):
+            name = None if isinstance(dim, int) else dim.value
+            known |= {name} if name else set()
+            if name in sizes and value.shape is not None:
+                value.shape[index] = sizes[name]
+    if unknown := sorted(sizes.keys() - known):
+        raise OnnxTrainError(
+            f"the model has no dimension '{unknown[0]}'\n"
+            f"  have  {', '.join(sorted(known)) or 'none with a name'}"
+        )
+
+
+def _inference(model: ir.Model) -> Planned:
+    from onnxtrain.graph.prepare import prepare
+
+    return Planned("inference", prepare(model))
+
+
+def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
+    """Step and update as a trainer with default settings runs them."""
+    import onnx_ir as ir
+
+    from onnxtrain.errors import LossError
+    from onnxtrain.graph.prepare import prepare
+    from onnxtrain.training.build import LOSSES, build_optimizer, build_training
+    from onnxtrain.transforms.mode import TrainingForm
+    from onnxtrain.transforms.parameters import decide
+    from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
+    from onnxtrain.transforms.write_back import weight_names
+
+    if loss not in LOSSES:
+        raise LossError(f"unknown loss '{loss}'\n  have  {', '.join(LOSSES)}")
+    known = weight_names(original)
+    working = prepare(original)
+    outputs = [str(working.graph.outputs[0].name)]
+    decisions = decide(working, "auto", outputs, known=known)
+    trained = [d.name for d in decisions if d.trained]
+    built = build_training(
+        working,
+        loss=loss,
+        outputs=outputs,
+        trained=trained,
+        moving=[d.name for d in decisions if d.statistic],
+        form=TrainingForm(batch_norm=True, dropout=True),
+        split=False,
+    )
+    bound = {*built.parameters, *(f"{name}{BUFFER_SUFFIX}" for name in trained)}
+    inputs = {v.name for v in built.models.training.graph.inputs}
+    update = ir.from_proto(build_optimizer(optimizer, working, trained, 0.0, None))
+    return [
+        Planned("training step", prepare(built.models.training), frozenset(bound & inputs)),
+        Planned(f"update ({optimizer})", prepare(update)),
+    ]
+
+
+def _print(item: Planned, provider: Provider, memory: bool) -> None:
+    from onnxtrain.cli.console import say
+    from onnxtrain.kernels.library import default_registry
+    from onnxtrain.runtime.lower import LowerOptions, lower
+
+    made = lower(item.model, default_registry(), LowerOptions(provider), state=item.state)
+    say(f"# {item.title} on {provider}", "bold")
+    if memory:
+        _print_memory(item.model, made)
+    else:
+        typer.echo(made.source(), nl=False)
+
+
+def _print_memory(model: ir.Model, made: Plan) -> None:
+    from onnxtrain.cli.console import grouped, say, table
+    from onnxtrain.cli.sizes import Sizes
+    from onnxtrain.runtime.lifetimes import live_bytes
+
+    sizes = Sizes(model, made)
+    if sizes.unknown:
+        say(
+            f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
+            f"first {sizes.unknown[0]}; set named dimensions with --dim"
+        )
+        return
+    profile = live_bytes(made.block, sizes.of)
+    peak = max((held for _, held in profile), default=0)
+    rows: list[Any] = [
+        (step.node, step.kernel.op, grouped(held), "peak" if held == peak else "")
+        for step, held in profile
+    ]
+    table("", ("node", "operator", "bytes alive", ""), rows, right=("bytes alive",))
+    say(f"peak of what the step makes: {grouped(peak)} bytes; bound: {grouped(sizes.bound)} bytes")

@@ -1,0 +1,191 @@
+"""Gradients of normalizations by channel: batch, instance, group, local response, Lp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.errors import NoGradientError
+from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of
+from onnxtrain.gradients.reduction import nonzero
+from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS, DataType
+
+PER_CHANNEL = [0, 2]
+"""Axes of [N, C, ...] to sum over for one value per channel."""
+
+
+@gradient("BatchNormInternal", domain=MS)
+def batch_norm_internal(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dX, dScale and dB in one operator, from the statistics of the batch."""
+    x, scale, _, mean, _ = operands(node)
+    if not attribute(node, "training_mode", 1):
+        return _fixed_statistics(op, node, dy)
+    assert mean.dtype is not None
+    for index, suffix in ((1, "_running_mean"), (2, "_running_var")):
+        output_of(node, index, suffix, mean.dtype, mean.shape)
+    saved = output_of(node, 3, "_saved_mean", mean.dtype, mean.shape)
+    inverse = output_of(node, 4, "_saved_inv_std", mean.dtype, mean.shape)
+    return [*_batch_statistics(op, node, dy, saved, inverse), None, None]
+
+
+def _batch_statistics(
+    op: Ops, node: ir.Node, dy: ir.Value, mean: ir.Value, inverse: ir.Value
+) -> list[Grad]:
+    x, scale = operands(node)[:2]
+    epsilon = attribute(node, "epsilon", 1e-5)
+    options = {"epsilon": epsilon, "_outputs": 3, "_domain": MS}
+    return list(op.BatchNormalizationGrad(dy, x, scale, mean, inverse, **options))
+
+
+@gradient("BatchNormalization", since=7)
+def batch_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """With given statistics an affine map of X; while training, as BatchNormInternal."""
+    if not attribute(node, "spatial", 1):
+        raise NoGradientError(
+            f"no gradient of BatchNormalization with spatial = 0, node '{node.name}'\n"
+            "  convert the model to opset 9 or later"
+        )
+    training = attribute(node, "training_mode", 0) or (op.opset < 14 and len(node.outputs) > 1)
+    if not training:
+        return _fixed_statistics(op, node, dy)
+    x, _, _, mean, _ = operands(node)
+    wide = op.rows(op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x)
+    center, _, inverse = _normal(op, wide, PER_CHANNEL, attribute(node, "epsilon", 1e-5))
+    statistics = [op.cast(op.Reshape(s, op.ints([-1])), mean) for s in (center, inverse)]
+    return [*_batch_statistics(op, node, dy, statistics[0], statistics[1]), None, None]
+
+
+def _fixed_statistics(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = scale·(x - mean)·r + b with r = 1/√(var + ε), differentiated in all five inputs."""
+    x, scale, _, mean, var = operands(node)
+    grad, data = (op.cast(op.rows(value), scale) for value in (dy, x))
+    center, spread = op.cast(mean, scale), op.cast(var, scale)
+    epsilon = op.scalar(attribute(node, "epsilon", 1e-5), scale)
+    r = op.Reciprocal(op.Sqrt(op.Add(spread, epsilon)))
+    steep = op.Mul(scale, r)
+    offset = op.Sub(data, op.unsqueeze(center, [1]))
+    db = op.reduce_sum(grad, PER_CHANNEL, keepdims=False)
+    moment = op.reduce_sum(op.Mul(grad, offset), PER_CHANNEL, keepdims=False)
+    dx = op.reshape_like(op.Mul(grad, op.unsqueeze(steep, [1])), x)
+    d_mean = op.Neg(op.Mul(db, steep))
+    bend = op.Mul(op.Mul(steep, op.Mul(r, r)), op.scalar(-0.5, scale))
+    found = [op.cast(dx, x), op.Mul(moment, r), db]
+    return [*found, op.cast(d_mean, mean), op.cast(op.Mul(moment, bend), var)]
+
+
+def _normal(
+    op: Ops, x: ir.Value, axes: Sequence[int], epsilon: float
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Mean m, normalized (x - m)·r, and r = 1/√(var + ε) along axes."""
+    mean = op.reduce("ReduceMean", x, axes)
+    centered = op.Sub(x, mean)
+    variance = op.reduce("ReduceMean", op.Mul(centered, centered), axes)
+    r = op.Reciprocal(op.Sqrt(op.Add(variance, op.scalar(epsilon, x))))
+    return mean, op.Mul(centered, r), r
+
+
+def _normal_grad(
+    op: Ops, grad: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int]
+) -> ir.Value:
+    """r·(g - mean(g) - n·mean(g·n))."""
+    along = op.reduce("ReduceMean", op.Mul(grad, normal), axes)
+    rest = op.Sub(op.Sub(grad, op.reduce("ReduceMean", grad, axes)), op.Mul(normal, along))
+    return op.Mul(r, rest)
+
+
+@gradient("InstanceNormalization", since=6)
+def instance_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Every channel of every sample is a group of its own."""
+    return _grouped(op, node, dy, groups=0, scale_per_group=False)
+
+
+@gradient("GroupNormalization", since=18, until=20)
+def group_normalization_18(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Normalized over groups of channels; one scale and bias for each group."""
+    groups = attribute(node, "num_groups", 1)
+    return _grouped(op, node, dy, groups=groups, scale_per_group=True)
+
+
+@gradient("GroupNormalization", since=21)
+def group_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Normalized over groups of channels; one scale and bias for each channel."""
+    groups = attribute(node, "num_groups", 1)
+    return _grouped(op, node, dy, groups=groups, scale_per_group=False)
+
+
+def _grouped(
+    op: Ops, node: ir.Node, dy: ir.Value, groups: int, scale_per_group: bool
+) -> list[Grad]:
+    """y = scale·n + bias, with n normalized along everything but sample and group."""
+    x, scale, _ = operands(node)
+    work = DataType.FLOAT if x.dtype in HALVES else x.dtype
+    assert work is not None
+    wide, grad = op.cast(x, work), op.cast(dy, work)
+    by_group = op.ints([0, groups, -1])
+    grouped = op.Reshape(wide, by_group)
+    _, normal, r = _normal(op, grouped, [2], attribute(node, "epsilon", 1e-5))
+    channels = grouped if scale_per_group else op.rows(wide)
+    rows = op.reshape_like(grad, channels)
+    factor = op.unsqueeze(op.cast(scale, work), [1])
+    inner = op.reshape_like(op.Mul(rows, factor), grouped)
+    dx = op.reshape_like(_normal_grad(op, inner, normal, r, [2]), x)
+    product = op.Mul(rows, op.reshape_like(normal, channels))
+    sums = [op.reduce_sum(value, PER_CHANNEL, keepdims=False) for value in (product, rows)]
+    return [op.cast(dx, x), op.cast(sums[0], scale), op.cast(sums[1], scale)]
+
+
+@gradient("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = c/(σ + ε) with c = x - mean: (dy - mean(dy))/(σ + ε) - c·mean(dy·c)/(σ(σ + ε)²)."""
+    (x,) = operands(node)
+    axes = attribute(node, "axes", (0, 2, 3))
+    centered = op.Sub(x, op.reduce("ReduceMean", x, axes))
+    sigma = op.Sqrt(op.reduce("ReduceMean", op.Mul(centered, centered), axes))
+    inverse = op.Reciprocal(op.Add(sigma, op.scalar(1e-9, x)))
+    even = op.Mul(op.Sub(dy, op.reduce("ReduceMean", dy, axes)), inverse)
+    along = op.reduce("ReduceMean", op.Mul(dy, centered), axes)
+    bend = op.Mul(op.Mul(inverse, inverse), op.Div(along, nonzero(op, sigma)))
+    return [op.Sub(even, op.Mul(centered, bend))]
+
+
+@gradient("LpNormalization")
+def lp_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = x/n: (dy - ∂n·Σ dy·y)/n, with ∂n = y for p = 2 and sign(x) for p = 1."""
+    (x,) = operands(node)
+    axes = [axis_in(x, attribute(node, "axis", -1))]
+    y, p = node.outputs[0], attribute(node, "p", 2)
+    norm = nonzero(op, op.reduce("ReduceL2" if p == 2 else "ReduceL1", x, axes))
+    along = op.reduce_sum(op.Mul(dy, y), axes, keepdims=True)
+    direction = y if p == 2 else op.Sign(x)
+    return [op.Div(op.Sub(dy, op.Mul(direction, along)), norm)]
+
+
+@gradient("LRN")
+def lrn(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = x·s^-β with s = k + α/size·Σ x² over neighbouring channels.
+
+    dx = s^-β·dy - 2αβ/size·x·Σ dy·x·s^(-β-1), summed over the channels whose window holds x.
+    """
+    (x,) = operands(node)
+    size = attribute(node, "size", 1)
+    alpha, beta = attribute(node, "alpha", 1e-4), attribute(node, "beta", 0.75)
+    before, after = (size - 1) // 2, size // 2
+    window = _channel_mean(op, op.Mul(x, x), size, before, after)
+    s = op.Add(op.scalar(attribute(node, "bias", 1.0), x), op.Mul(window, op.scalar(alpha, x)))
+    power = op.Pow(s, op.scalar(-beta, x))
+    inner = op.Div(op.Mul(op.Mul(dy, x), power), s)
+    back = _channel_mean(op, inner, size, after, before)
+    rest = op.Mul(op.Mul(x, back), op.scalar(2 * alpha * beta, x))
+    return [op.Sub(op.Mul(dy, power), rest)]
+
+
+def _channel_mean(op: Ops, x: ir.Value, size: int, before: int, after: int) -> ir.Value:
+    """The sum over a window of channels, divided by its size."""
+    planes = op.Reshape(op.unsqueeze(x, [1]), op.ints([0, 0, 0, -1]))
+    mean = op.AveragePool(
+        planes, kernel_shape=[size, 1], pads=[before, 0, after, 0], count_include_pad=1
+    )
+    return op.reshape_like(mean, x)

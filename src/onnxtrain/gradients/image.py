@@ -1,0 +1,81 @@
+"""Gradients of resizing and of grids of sampling points."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.errors import NoGradientError
+from onnxtrain.gradients.known import inputs_of, operands, to_first
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS, DataType
+
+
+@gradient("Resize", since=11)
+def resize(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The transposed map, in one operator; without scales it goes by the sizes of x and dy."""
+    x, roi, scales, sizes = inputs_of(node, 4)
+    policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
+    if sizes is not None and policy != "stretch":
+        raise NoGradientError(
+            f"no gradient of Resize with sizes and keep_aspect_ratio_policy '{policy}', "
+            f"node '{node.name}'\n  give scales instead"
+        )
+    region = None if roi is None else op.cast(roi, dy)
+    factors = None if sizes is not None else scales
+    options = {"mode": "nearest", **forwarded(node)}
+    return to_first(node, op.ResizeGrad(dy, x, region, factors, **options, _domain=MS))
+
+
+@gradient("Resize", until=10)
+def resize_10(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The first version read position i/scale, rounded down."""
+    return to_first(node, _asymmetric(op, node, dy, node.inputs[1]))
+
+
+@gradient("Upsample", since=7)
+def upsample(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The same, with scales as an attribute at first."""
+    listed = attribute(node, "scales", None)
+    if listed is not None:
+        return [_asymmetric(op, node, dy, op.const(np.asarray(listed), DataType.FLOAT))]
+    return to_first(node, _asymmetric(op, node, dy, node.inputs[1]))
+
+
+def _asymmetric(op: Ops, node: ir.Node, dy: ir.Value, scales: Grad) -> ir.Value:
+    return op.ResizeGrad(
+        dy,
+        node.inputs[0],
+        None,
+        scales,
+        mode=attribute(node, "mode", "nearest"),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+        _domain=MS,
+    )
+
+
+@gradient("AffineGrid")
+def affine_grid(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = p·θᵀ for each sampling point p = (x, y, .., 1): dθ = dyᵀ·p."""
+    theta, size = operands(node)
+    unit = _unit_map(op, theta)
+    corners = attribute(node, "align_corners", 0)
+    points = op.AffineGrid(unit, size, align_corners=corners)
+    plane = op.shape(theta)
+    sides = op.Gather(plane, op.ints([0]), axis=0), op.Gather(plane, op.ints([1]), axis=0)
+    flat = op.Concat(sides[0], op.ints([-1]), sides[1], axis=0)
+    rows, grads = op.Reshape(points, flat), op.Reshape(dy, flat)
+    first = op.Slice(rows, op.ints([0]), op.ints([1]), op.ints([2]))
+    ones = op.filled(1, shape_of=first, like=rows)
+    homogeneous = op.Concat(rows, ones, axis=2)
+    return [op.FusedMatMul(grads, homogeneous, transA=1, _domain=MS), None]
+
+
+def _unit_map(op: Ops, theta: ir.Value) -> ir.Value:
+    """The transformation that leaves every point where it is, once for each sample."""
+    sizes = op.shape(theta)
+    matrix = op.Slice(sizes, op.ints([1]), op.ints([3]))
+    one = op.EyeLike(op.Expand(op.scalar(0, theta), matrix))
+    return op.Expand(one, sizes)

@@ -1,0 +1,93 @@
+"""Gradients of pooling."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.gather import add_at
+from onnxtrain.gradients.known import need_rank, operands, output_of
+from onnxtrain.gradients.reduction import count_along, nonzero
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS, DataType
+
+
+@gradient("MaxPool", since=8)
+def max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy added where the maximum of each window was found; told the shape of x if it varies."""
+    (x,) = operands(node)
+    indices = output_of(node, 1, "_mask", DataType.INT64, node.outputs[0].shape)
+    if op.opset < 9:  # MaxPoolGrad came later than the indices
+        return [add_at(op, dy, indices, x)]
+    known = x.shape is not None and all(isinstance(dim, int) for dim in x.shape[1:])
+    grad = op.MaxPoolGrad(dy, indices, None if known else op.Shape(x), **forwarded(node))
+    grad.shape = x.shape
+    return [grad]
+
+
+@gradient("AveragePool")
+def average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy/n added to the n elements of each window."""
+    (x,) = operands(node)
+    return [spread(op, node, dy, x)]
+
+
+def spread(op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, **changes: int) -> ir.Value:
+    """AveragePoolGrad with the window of a pooling node, told the shape of x if it varies."""
+    known = x.shape is not None and x.shape.is_static()
+    options = {**forwarded(node, "p"), **changes}
+    grad = op.AveragePoolGrad(dy, None if known else op.Shape(x), **options)
+    grad.shape = x.shape
+    return grad
+
+
+@gradient("GlobalAveragePool")
+def global_average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy/n for each of the n elements of a channel."""
+    (x,) = operands(node)
+    rank = need_rank(x, "GlobalAveragePool")
+    count = count_along(op, x, range(2, rank))
+    share = op.Scale(dy, count, scale_down=1, _domain=MS)
+    return [op.Expand(share, op.shape(x))]
+
+
+@gradient("GlobalMaxPool")
+def global_max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy to the largest element of a channel; elements that tie share it evenly."""
+    (x,) = operands(node)
+    axes = list(range(2, need_rank(x, "GlobalMaxPool")))
+    mask = op.cast(op.equal(x, node.outputs[0]), dy)
+    return [op.Mul(mask, op.Div(dy, op.reduce_sum(mask, axes, keepdims=True)))]
+
+
+@gradient("LpPool", since=2)
+def lp_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """sign(x)·|x|^(p-1) times the sum of dy·y^(1-p) over the windows that hold x."""
+    (x,) = operands(node)
+    p = attribute(node, "p", 2)
+    ones = op.LpPool(op.filled(1, shape_of=x, like=x), **{**forwarded(node), "p": 1})
+    # an average divides by the size of its window, which the pool of ones has counted
+    parts = op.Mul(_outer(op, node.outputs[0], dy, p), ones)
+    return [op.Mul(_inner(op, x, p), spread(op, node, parts, x, count_include_pad=0))]
+
+
+@gradient("GlobalLpPool", since=2)
+def global_lp_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """sign(x)·|x|^(p-1)·y^(1-p)·dy."""
+    (x,) = operands(node)
+    p = attribute(node, "p", 2)
+    return [op.Mul(_inner(op, x, p), _outer(op, node.outputs[0], dy, p))]
+
+
+def _inner(op: Ops, x: ir.Value, p: int) -> ir.Value:
+    """sign(x)·|x|^(p-1)."""
+    if p == 1:
+        return op.Sign(x)
+    return x if p == 2 else op.Mul(op.Sign(x), op.Pow(op.Abs(x), op.scalar(p - 1, x)))
+
+
+def _outer(op: Ops, y: ir.Value, dy: ir.Value, p: int) -> ir.Value:
+    """dy·y^(1-p); where y is 0, x is 0 too."""
+    if p == 1:
+        return dy
+    return op.Div(dy, op.Pow(nonzero(op, y), op.scalar(p - 1, y)))
