@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from typing import BinaryIO
@@ -296,7 +297,7 @@ def test_readers_never_see_a_mixture(tmp_path, data):
             atomic_write_pair(sys.argv[1], content, content if always or i % 2 else None)
     """
     atomic_write_pair(path, b"0", b"0" if data else None)
-    command = [sys.executable, "-c", textwrap.dedent(code), str(path), "300", str(data)]
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path), "150", str(data)]
     seen = set()
     with subprocess.Popen(command) as saver:
         while saver.poll() is None:
@@ -387,6 +388,34 @@ def test_a_committed_save_does_not_come_back(tmp_path):
     atomic_write(path, b"newest")
     finish_pending(path)
     assert content(path)[0] == b"newest"
+
+
+@posix
+def test_a_committed_save_of_a_living_process_is_waited_for(tmp_path):
+    path = tmp_path / "ckpt"
+    atomic_write_pair(path, b"old", b"old data")
+    marker = tmp_path / f".ckpt.{'0' * 16}.without-data"
+    marker.write_bytes(b"new")
+    with open(marker, "rb") as saver:
+        assert staging.lock(saver, wait=False)
+        reader = threading.Thread(target=finish_pending, args=[path])
+        reader.start()
+        reader.join(timeout=0.3)
+        assert reader.is_alive() and path.read_bytes() == b"old"
+    reader.join()
+    assert content(path) == (b"new", None)
+
+
+def test_data_is_kept_for_a_commit_that_comes_late(tmp_path, monkeypatch):
+    """A save may be committed, and its process die, just after a reader has looked for markers."""
+    path = tmp_path / "ckpt"
+    atomic_write_pair(path, b"old", b"old data")
+    (tmp_path / f".ckpt.{'0' * 16}.with-data").write_bytes(b"new")
+    (tmp_path / f".ckpt.{'0' * 16}.data").write_bytes(b"new data")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_markers", lambda final: [])
+        finish_pending(path)
+    assert content(path) == (b"new", b"new data")
 
 
 @posix

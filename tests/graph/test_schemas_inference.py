@@ -313,7 +313,7 @@ def test_norm_takes_its_element_type_from_the_declaration():
     model = model_of(node, ["float16[4]"])
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    assert show(inferred.graph.output[0].type) == "float[]"
+    assert inferred.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
 
 
 def test_symbols_reach_a_gradient_through_the_shape_of_its_input():

@@ -67,6 +67,7 @@ def _decisions(model: ir.Model, known: set[str]) -> list[Decision]:
 
 def _parameters(model: ir.Model, known: set[str]) -> None:
     from onnxtrain.cli.console import grouped, table
+    from onnxtrain.types import dtype_name
 
     decisions = {d.name: d for d in _decisions(model, known)}
     rows = []
@@ -77,7 +78,7 @@ def _parameters(model: ir.Model, known: set[str]) -> None:
         rows.append(
             (
                 name,
-                tensor.dtype.name.lower(),
+                dtype_name(tensor.dtype),
                 dims(tensor.shape),
                 grouped(tensor.size),
                 "yes" if decision and decision.trained else "-",

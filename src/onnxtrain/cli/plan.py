@@ -60,17 +60,25 @@ class Planned:
 
 def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
     """Give named dimensions of the inputs a size."""
+    import onnx_ir as ir
+
     pairs = [text.partition("=")[::2] for text in texts]
     if bad := [name for name, size in pairs if not name or not size.isdecimal()]:
         raise OnnxTrainError(f"--dim takes NAME=SIZE, not '{bad[0]}'")
     sizes = {name: int(size) for name, size in pairs}
     known: set[str] = set()
     for value in (*model.graph.inputs, *model.graph.outputs):
-        for index, dim in enumerate(value.shape or ()):
-            name = None if isinstance(dim, int) else dim.value
-            known |= {name} if name else set()
-            if name in sizes and value.shape is not None:
-                value.shape[index] = sizes[name]
+        if value.shape is None:
+            continue
+        named = {dim.value for dim in value.shape if not isinstance(dim, int) and dim.value}
+        known |= named
+        if named & sizes.keys():
+            value.shape = ir.Shape(
+                [
+                    dim if isinstance(dim, int) else sizes.get(dim.value or "", dim)
+                    for dim in value.shape
+                ]
+            )
     if unknown := sorted(sizes.keys() - known):
         raise OnnxTrainError(
             f"the model has no dimension '{unknown[0]}'\n"
@@ -143,7 +151,7 @@ def _print_memory(model: ir.Model, made: Plan) -> None:
     if sizes.unknown:
         say(
             f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
-            f"first {sizes.unknown[0]}; set named dimensions with --dim"
+            f"first {sizes.unknown[0]}; give the dimensions of the inputs a size with --dim"
         )
         return
     profile = live_bytes(made.block, sizes.of)

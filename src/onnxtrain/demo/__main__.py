@@ -26,8 +26,12 @@ def main(
 ) -> None:
     """Train a small CNN on scikit-learn's digits."""
     try:
+        import torch
+
         from onnxtrain.demo.run import run
 
+        # Tensors this small gain nothing from threads, and lose much when the cores are busy.
+        torch.set_num_threads(1)
         done = run(out, epochs, checked_device(device))
     except ModuleNotFoundError as error:
         fail(f"the demo needs {error.name}\n  pip install 'onnxtrain[demo]'")

@@ -32,7 +32,7 @@ def leaky_relu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _positive(op: Ops, x: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
     """One value where x > 0, another elsewhere."""
-    return op.Where(op.Greater(x, op.scalar(0, x)), yes, no)
+    return op.where(op.Greater(x, op.scalar(0, x)), yes, no)
 
 
 @gradient("PRelu")
@@ -97,7 +97,7 @@ def bias_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _decaying(op: Ops, x: ir.Value, factor: float, rate: float = 1.0) -> ir.Value:
     """factor·exp(rate·x), of 0 instead of positive x so that it never overflows."""
-    negative = op.Min(x, op.scalar(0, x))
+    negative = _positive(op, x, op.scalar(0, x), x)
     exponent = negative if rate == 1 else op.Mul(negative, op.scalar(rate, x))
     return op.Mul(op.Exp(exponent), op.scalar(factor, x))
 
@@ -143,7 +143,7 @@ def hard_sigmoid(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     alpha = op.scalar(attribute(node, "alpha", 0.2), x)
     line = op.Add(op.Mul(alpha, x), op.scalar(attribute(node, "beta", 0.5), x))
     inside = op.And(op.Greater(line, zero), op.Less(line, one))
-    return op.Where(inside, alpha, zero)
+    return op.where(inside, alpha, zero)
 
 
 @slope("HardSwish")
@@ -151,8 +151,8 @@ def hard_swish(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """0 where x < -3, 1 where x > 3, x/3 + 1/2 in between."""
     zero, one, three = op.scalar(0, x), op.scalar(1, x), op.scalar(3, x)
     middle = op.Add(op.Div(x, three), op.scalar(0.5, x))
-    right = op.Where(op.Greater(x, three), one, middle)
-    return op.Where(op.Less(x, op.Neg(three)), zero, right)
+    right = op.where(op.Greater(x, three), one, middle)
+    return op.where(op.Less(x, op.Neg(three)), zero, right)
 
 
 @slope("Mish")

@@ -159,7 +159,7 @@ def lp_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     y, p = node.outputs[0], attribute(node, "p", 2)
     norm = nonzero(op, op.reduce("ReduceL2" if p == 2 else "ReduceL1", x, axes))
     along = op.reduce_sum(op.Mul(dy, y), axes, keepdims=True)
-    direction = y if p == 2 else op.Sign(x)
+    direction = y if p == 2 else op.sign(x)
     return [op.Div(op.Sub(dy, op.Mul(direction, along)), norm)]
 
 

@@ -77,7 +77,7 @@ def _operand(
     grad = op.Einsum(*(value for _, value in factors), equation=equation)
     missing = [index for index, c in enumerate(wanted) if c not in present]
     if missing:
-        return op.Expand(op.unsqueeze(grad, missing), op.shape(x))
+        return op.expand(op.unsqueeze(grad, missing), x)
     return op.unbroadcast(grad, to=x)
 
 

@@ -47,11 +47,11 @@ def fake_quant(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("FlattenAndUnpad", domain=MS)
 def flatten_and_unpad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """The rows put back to where they came from."""
-    _, indices = operands(node)
-    assert indices.dtype is not None
-    dims = output_of(node, 1, "_dims", indices.dtype, ir.Shape([2]))
-    return [op.PadAndUnflatten(dy, indices, dims, _domain=MS), None]
+    """The rows added to where they came from; a row may have been taken more than once."""
+    x, indices = operands(node)
+    inner = op.Slice(op.shape(x), op.ints([2]), op.ints([2**62]))
+    rows = op.Shape(op.Reshape(x, op.Concat(op.ints([-1]), inner, axis=0)))
+    return [op.reshape_like(op.GatherGrad(rows, indices, dy, axis=0, _domain=MS), x), None]
 
 
 @gradient("PadAndUnflatten", domain=MS)

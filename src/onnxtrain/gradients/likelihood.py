@@ -64,7 +64,7 @@ class Likelihood:
         if self.ignore is None:
             return self.target
         ignored = self.op.Equal(self.target, self.ignore)
-        return self.op.Where(ignored, self.op.scalar(0, self.target), self.target)
+        return self.op.where(ignored, self.op.scalar(0, self.target), self.target)
 
     def _counts(self) -> ir.Value:
         """1 for samples that count, else 0."""

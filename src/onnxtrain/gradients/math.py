@@ -51,7 +51,7 @@ def neg(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("Abs")
 def absolute(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d|x| = sign(x)·dy, 0 at 0."""
-    return [op.Mul(dy, op.Sign(node.inputs[0]))]
+    return [op.Mul(dy, op.sign(node.inputs[0]))]
 
 
 @gradient("Exp")
@@ -89,8 +89,8 @@ def power(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return [da, None]
     zero, one = op.scalar(0, a), op.scalar(1, a)
     positive = op.Greater(a, zero)
-    log_a = op.Log(op.Where(positive, a, one))
-    db = op.Where(positive, op.Mul(node.outputs[0], log_a), zero)
+    log_a = op.Log(op.where(positive, a, one))
+    db = op.where(positive, op.Mul(node.outputs[0], log_a), zero)
     return [da, op.unbroadcast(op.cast(op.Mul(dy, db), b), to=b)]
 
 
@@ -105,7 +105,7 @@ def _power_slope(op: Ops, a: ir.Value, b: ir.Value) -> ir.Value:
         return op.Mul(exponent, op.Pow(a, op.scalar(known - 1, a)))
     zero = op.scalar(0, a)
     constant = op.equal(exponent, zero)
-    lower = op.Where(constant, one, op.Sub(exponent, one))
+    lower = op.where(constant, one, op.Sub(exponent, one))
     return op.Mul(exponent, op.Pow(a, lower))
 
 

@@ -48,7 +48,7 @@ def _statistics(
     total = parts[0] if parts[1] is None else parts[1] if parts[0] is None else op.Add(*parts)
     count = op.ReduceProd(_normalized(op, x, axis), keepdims=0)
     share = op.Scale(total, count, scale_down=1, _domain=MS)
-    return op.cast(op.Expand(share, op.shape(x)), x)
+    return op.cast(op.expand(share, x), x)
 
 
 def _normalized(op: Ops, x: ir.Value, axis: int) -> ir.Value:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients.gather import add_at
-from onnxtrain.gradients.known import inputs_of, ints_of
+from onnxtrain.gradients.known import inputs_of, ints_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
 
 
 @gradient("Pad", until=10)
 def pad_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """The padding cut off again; it is an attribute, and so is its value."""
-    if attribute(node, "mode", "constant") != "constant":
-        raise GraphError(
-            f"no gradient of Pad with mode '{attribute(node, 'mode', '')}' before opset 11, "
-            f"node '{node.name}'\n  convert the model to opset 11 or later"
-        )
+    """The same with the padding as an attribute."""
+    (x,) = operands(node)
     pads = attribute(node, "pads", None) or attribute(node, "paddings", ())
-    return [op.Pad(dy, pads=[-n for n in pads])]
+    mode = attribute(node, "mode", "constant")
+    if mode == "constant":
+        return [op.Pad(dy, pads=[-n for n in pads])]
+    sizes = ints_of(op.shape(x))
+    if sizes is None:
+        raise GraphError(
+            f"before opset 11, the gradient of Pad with mode '{mode}' needs the sizes of "
+            f"'{x.name}', node '{node.name}'\n  convert the model to opset 11 or later"
+        )
+    places = np.arange(math.prod(sizes)).reshape(sizes)
+    pairs = list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
+    padded = np.pad(places, pairs, "edge" if mode == "edge" else "reflect")
+    return [add_at(op, dy, op.const(padded), x)]
 
 
 @gradient("Pad", since=11)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.gradients.gather import add_at
@@ -34,11 +37,37 @@ def average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def spread(op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, **changes: int) -> ir.Value:
     """AveragePoolGrad with the window of a pooling node, told the shape of x if it varies."""
+    if op.opset < 9:
+        return _spread_by_conv(op, node, dy, x, **changes)
     known = x.shape is not None and x.shape.is_static()
     options = {**forwarded(node, "p"), **changes}
     grad = op.AveragePoolGrad(dy, None if known else op.Shape(x), **options)
     grad.shape = x.shape
     return grad
+
+
+def _spread_by_conv(
+    op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, count_include_pad: int | None = None
+) -> ir.Value:
+    """The same as a convolution with ones, for opsets that do not know AveragePoolGrad."""
+    if count_include_pad is None:
+        count_include_pad = attribute(node, "count_include_pad", 0)
+    window = forwarded(node, "p", "count_include_pad")
+    ones = op.const(np.ones([1, 1, *attribute(node, "kernel_shape", ())]), x.dtype)
+    data, grad = _planes(op, x), _planes(op, dy)
+    if count_include_pad:
+        count = op.scalar(math.prod(attribute(node, "kernel_shape", ())), x)
+    else:
+        count = op.Conv(op.filled(1, shape_of=data, like=data), ones, **window)
+    dx, *_ = op.ConvGrad(op.Div(grad, count), data, ones, **window, _outputs=3, _domain=MS)
+    return op.reshape_like(dx, x)
+
+
+def _planes(op: Ops, x: ir.Value) -> ir.Value:
+    """Every channel of every sample as a sample with one channel."""
+    rank = need_rank(x, "AveragePool")
+    sizes = op.Gather(op.shape(x), op.ints(range(2, rank)), axis=0)
+    return op.Reshape(x, op.Concat(op.ints([-1, 1]), sizes, axis=0))
 
 
 @gradient("GlobalAveragePool")
@@ -48,7 +77,7 @@ def global_average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     rank = need_rank(x, "GlobalAveragePool")
     count = count_along(op, x, range(2, rank))
     share = op.Scale(dy, count, scale_down=1, _domain=MS)
-    return [op.Expand(share, op.shape(x))]
+    return [op.expand(share, x)]
 
 
 @gradient("GlobalMaxPool")
@@ -82,8 +111,8 @@ def global_lp_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def _inner(op: Ops, x: ir.Value, p: int) -> ir.Value:
     """sign(x)·|x|^(p-1)."""
     if p == 1:
-        return op.Sign(x)
-    return x if p == 2 else op.Mul(op.Sign(x), op.Pow(op.Abs(x), op.scalar(p - 1, x)))
+        return op.sign(x)
+    return x if p == 2 else op.Mul(op.sign(x), op.Pow(op.Abs(x), op.scalar(p - 1, x)))
 
 
 def _outer(op: Ops, y: ir.Value, dy: ir.Value, p: int) -> ir.Value:

@@ -81,7 +81,7 @@ def count_along(op: Ops, x: ir.Value, axes: Sequence[int] | None) -> ir.Value:
 def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy for every element."""
     of = _Reduced.of(op, node)
-    return to_first(node, op.Expand(of.fit(dy), op.shape(of.x)))
+    return to_first(node, op.expand(of.fit(dy), of.x))
 
 
 @gradient("ReduceSumTraining", domain=MS)
@@ -95,14 +95,14 @@ def reduce_mean(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy/n for every element."""
     of = _Reduced.of(op, node)
     share = op.Scale(of.fit(dy), of.count(), scale_down=1, _domain=MS)
-    return to_first(node, op.Expand(share, op.shape(of.x)))
+    return to_first(node, op.expand(share, of.x))
 
 
 @gradient("ReduceL1")
 def reduce_l1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """sign(x)·dy."""
     of = _Reduced.of(op, node)
-    return to_first(node, op.Mul(op.Sign(of.x), of.fit(dy)))
+    return to_first(node, op.Mul(op.sign(of.x), of.fit(dy)))
 
 
 @gradient("ReduceL2")
@@ -114,7 +114,7 @@ def reduce_l2(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def nonzero(op: Ops, y: ir.Value) -> ir.Value:
     """The value with 1 in place of 0, to divide by."""
-    return op.Where(op.equal(y, op.scalar(0, y)), op.scalar(1, y), y)
+    return op.where(op.equal(y, op.scalar(0, y)), op.scalar(1, y), y)
 
 
 @gradient("ReduceSumSquare")
@@ -128,7 +128,7 @@ def reduce_sum_square(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def reduce_log_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy/exp(y) for every element."""
     of = _Reduced.of(op, node)
-    return to_first(node, op.Expand(of.fit(op.Div(dy, op.Exp(of.y))), op.shape(of.x)))
+    return to_first(node, op.expand(of.fit(op.Div(dy, op.Exp(of.y))), of.x))
 
 
 @gradient("ReduceLogSumExp")
@@ -160,4 +160,4 @@ def reduce_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     here = op.cast(is_zero, of.x)
     others = op.Sub(of.again("ReduceSum", here), here)
     product = op.Div(of.again("ReduceProd", safe), safe)
-    return to_first(node, op.Mul(op.Where(op.equal(others, zero), product, zero), of.fit(dy)))
+    return to_first(node, op.Mul(op.where(op.equal(others, zero), product, zero), of.fit(dy)))

@@ -15,12 +15,13 @@ from onnxtrain.types import MS
 @gradient("LSTMTraining", domain=MS, all_outputs=True)
 def lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """All gradients in one operator, from the hidden states, cell states and gates of each step."""
-    x, w, r, _, lengths, h0, c0, _ = inputs_of(node, 8)
+    x, w, r, _, lengths, h0, c0, peepholes = inputs_of(node, 8)
     assert x is not None and x.dtype is not None
     kept = [output_of(node, i, s, x.dtype) for i, s in ((0, ""), (3, "_cells"), (4, "_gates"))]
-    incoming = [*dys, None, None][:3]
+    arrived = [*dys, None, None][:3]
+    states = [x, w, r, lengths, h0, c0, *kept, *arrived, peepholes]
     d_x, d_w, d_r, d_b, d_h0, d_c0, d_p = op.LSTMGrad(
-        x, w, r, lengths, h0, c0, *kept, *incoming, **forwarded(node), _outputs=7, _domain=MS
+        *states, **forwarded(node), _outputs=7, _domain=MS
     )
     return [d_x, d_w, d_r, d_b, None, d_h0, d_c0, d_p][: len(node.inputs)]
 

@@ -70,13 +70,13 @@ def _factors(
     """
     zero, one = op.scalar(0, updates), op.scalar(1, updates)
     is_zero = op.Equal(updates, zero)
-    safe = op.Where(is_zero, one, updates)
+    safe = op.where(is_zero, one, updates)
     product = places.put(data, safe, "mul")
     here = op.cast(is_zero, updates)
     zeros = places.get(places.put(op.filled(0, shape_of=data, like=data), here, "add"))
     others = op.Sub(zeros, here)
     full = op.Div(places.get(op.Mul(dy, product)), safe)
-    return op.Where(op.Equal(others, zero), full, zero)
+    return op.where(op.Equal(others, zero), full, zero)
 
 
 def _extremes(

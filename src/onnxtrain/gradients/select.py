@@ -14,7 +14,7 @@ def where(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy to the operand that was picked, 0 to the other; each summed back to its shape."""
     condition, a, b = operands(node)
     zero = op.scalar(0, dy)
-    picked = op.Where(condition, dy, zero), op.Where(condition, zero, dy)
+    picked = op.where(condition, dy, zero), op.where(condition, zero, dy)
     return [None, op.unbroadcast(picked[0], to=a), op.unbroadcast(picked[1], to=b)]
 
 
@@ -48,11 +48,11 @@ def clip(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     grads: list[Grad] = [_inside(op, x, low, high, dy)]
     if low is not None and below is not None:
         taken = below if above is None else op.And(below, op.Not(above))
-        grads.append(op.unbroadcast(op.Where(taken, dy, zero), to=low))
+        grads.append(op.unbroadcast(op.where(taken, dy, zero), to=low))
     else:
         grads.append(None)
     if high is not None:
-        grads.append(op.unbroadcast(op.Where(above, dy, zero), to=high))
+        grads.append(op.unbroadcast(op.where(above, dy, zero), to=high))
     return [*grads, None][: len(node.inputs)]
 
 
@@ -70,4 +70,4 @@ def _inside(op: Ops, x: ir.Value, low: Grad, high: Grad, dy: ir.Value) -> ir.Val
     if below is None and above is None:
         return dy
     outside = op.Or(below, above) if below is not None and above is not None else below or above
-    return op.Where(outside, op.scalar(0, x), dy)
+    return op.where(outside, op.scalar(0, x), dy)

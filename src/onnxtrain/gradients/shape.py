@@ -105,7 +105,8 @@ def reverse_sequence(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("SpaceToDepth")
 def space_to_depth(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """DepthToSpace undoes it."""
-    return [op.DepthToSpace(dy, blocksize=attribute(node, "blocksize", 1))]
+    mode = attribute(node, "mode", None)
+    return [op.DepthToSpace(dy, blocksize=attribute(node, "blocksize", 1), mode=mode)]
 
 
 @gradient("DepthToSpace")

@@ -165,11 +165,15 @@ class Ops:
     def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
         """The value in the shape of another; at most one symbolic dimension stays a literal -1."""
         if like.shape is None:
-            return self.Reshape(x, self.Shape(like))
+            return self._reshape_exactly(x, self.Shape(like))
         dims = [d if isinstance(d, int) else -1 for d in like.shape]
         if dims.count(-1) > 1 or (0 in dims):
-            return self.Reshape(x, self.Shape(like))
+            return self._reshape_exactly(x, self.Shape(like))
         return self.Reshape(x, self.ints(dims))
+
+    def _reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
+        """Reshape to sizes computed by the run, among which a 0 means 0."""
+        return self.Reshape(x, shape, allowzero=1 if self.opset >= 14 else None)
 
     def unbroadcast(self, grad: ir.Value, to: ir.Value) -> ir.Value:
         """Sum a gradient back to the shape of the operand that was broadcast."""
@@ -188,7 +192,7 @@ class Ops:
     def _unbroadcast_at_run_time(self, grad: ir.Value, to: ir.Value) -> ir.Value:
         target = self.Shape(to)
         axes, _ = self.BroadcastGradientArgs(target, self.Shape(grad), _domain=MS, _outputs=2)
-        result: ir.Value = self.Reshape(self.reduce_sum(grad, axes, keepdims=True), target)
+        result = self._reshape_exactly(self.reduce_sum(grad, axes, keepdims=True), target)
         result.shape = to.shape
         return result
 
@@ -218,9 +222,29 @@ class Ops:
         dtype = like.dtype if isinstance(like, ir.Value) else like
         return x if x.dtype == dtype else self.Cast(x, to=dtype)
 
+    def expand(self, x: ir.Value, to: ir.Value) -> ir.Value:
+        """The value copied to the shape of another."""
+        if self.opset >= 8:
+            return self.Expand(x, self.shape(to))
+        return self.Add(x, self.Mul(self.cast(to, x), self.scalar(0, x)))
+
     def filled(self, value: float, shape_of: ir.Value, like: ir.Value) -> ir.Value:
         """A constant in the shape of one value and the element type of another."""
-        return self.Expand(self.scalar(value, like), self.shape(shape_of))
+        return self.expand(self.scalar(value, like), shape_of)
+
+    def where(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        """One number or another, also where there is no Where."""
+        if self.opset >= 9:
+            return self.Where(condition, yes, no)
+        chosen, other = self.cast(condition, yes), self.cast(self.Not(condition), no)
+        return self.Add(self.Mul(chosen, yes), self.Mul(other, no))
+
+    def sign(self, x: ir.Value) -> ir.Value:
+        """-1, 0 or 1, also where there is no Sign."""
+        if self.opset >= 9:
+            return self.Sign(x)
+        zero = self.scalar(0, x)
+        return self.Sub(self.cast(self.Greater(x, zero), x), self.cast(self.Less(x, zero), x))
 
     def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """a == b for numbers of any type, also where Equal compares whole numbers only."""

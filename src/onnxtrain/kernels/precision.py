@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.types import FLOATS, INTEGERS, NUMBERS, DataType
+from onnxtrain.types import INTEGERS, NUMBERS, DataType
 
 WIDE_UNSIGNED = frozenset({DataType.UINT16, DataType.UINT32, DataType.UINT64})
 """Unsigned types that torch stores but does not compute with."""
@@ -27,7 +27,6 @@ FLOAT8 = frozenset(
         DataType.FLOAT8E5M2FNUZ,
     }
 )
-ANY_FLOATS = FLOATS | FLOAT8
 
 _INT64_MIN = torch.iinfo(torch.int64).min
 _SAME_WIDTH = {

@@ -37,6 +37,10 @@ def _block(block: Block, outer: set[str]) -> None:
                 raise GraphError(
                     f"step '{step.node}' overwrites '{name}', read later as {sorted(readers)}"
                 )
+        if aliases := spans.aliases(step):
+            raise GraphError(
+                f"step '{step.node}' overwrites '{step.out}' while it reads {sorted(aliases)}"
+            )
         defined |= set(step.written)
         if freed := set(step.frees) & fixed:
             raise GraphError(f"step '{step.node}' frees {sorted(freed)}, which it does not own")
@@ -73,6 +77,22 @@ class _Spans:
         self.by_root: dict[str, list[str]] = defaultdict(list)
         for name in self.last:
             self.by_root[self.storages.root(name)].append(name)
+
+    def aliases(self, step: Step) -> set[str]:
+        """Names in the storage that a step's first output takes over, which it may not read."""
+        if step.out is None:
+            return set()
+        root = self.storages.root(step.out)
+        safe = {
+            position
+            for position, name in enumerate(step.reads)
+            if name == step.out and step.kernel.input_name(position) in step.kernel.inplace
+        }
+        return {
+            name
+            for position, name in enumerate(step.reads)
+            if name is not None and position not in safe and self.storages.root(name) == root
+        }
 
     def old_readers(self, name: str, index: int) -> set[str]:
         """Names of the old value in the same storage that are read after a step."""

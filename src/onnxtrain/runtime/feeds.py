@@ -55,16 +55,19 @@ class Feeds:
 
     def one(self, argument: Argument, value: Any) -> Any:
         """One feed as a tensor (or list of tensors) that fits its argument."""
-        if isinstance(argument.type, ir.OptionalType):
-            return None if value is None else _tensor(argument, value)
-        if isinstance(argument.type, ir.SequenceType):
+        return self._fitted(argument, argument.type, value)
+
+    def _fitted(self, argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
+        if isinstance(type_, ir.OptionalType):
+            return None if value is None else self._fitted(argument, type_.elem_type, value)
+        if isinstance(type_, ir.SequenceType):
             value = value.raw() if isinstance(value, OrtValue) else value
             if not isinstance(value, (list, tuple)):
                 raise FeedError(f"input '{argument.name}' is a sequence: give a list of tensors")
-            return [self._place(argument, _tensor(argument, item)) for item in value]
-        tensor = _tensor(argument, value)
+            return [self._fitted(argument, type_.elem_type, item) for item in value]
+        tensor = _tensor(argument, type_, value)
         if isinstance(tensor, torch.Tensor):
-            _check_type(argument, tensor)
+            _check_type(argument, type_, tensor)
             _check_shape(argument, tensor)
         return self._place(argument, tensor)
 
@@ -78,7 +81,7 @@ class Feeds:
         return tensor.detach().to(self._device, non_blocking=True)
 
 
-def _tensor(argument: Argument, value: Any) -> Any:
+def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, OrtValue):
@@ -89,7 +92,7 @@ def _tensor(argument: Argument, value: Any) -> Any:
         return _from_array(argument, value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return from_dlpack(value)
-    return _from_array(argument, _plain(argument, value))
+    return _from_array(argument, _plain(argument, type_, value))
 
 
 def _from_array(argument: Argument, array: Any) -> Any:
@@ -101,9 +104,9 @@ def _from_array(argument: Argument, array: Any) -> Any:
         raise FeedError(f"input '{argument.name}' has numpy type {array.dtype}: {error}") from None
 
 
-def _plain(argument: Argument, value: Any) -> Any:
+def _plain(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
     """Python numbers and lists, in the type that the graph declares."""
-    dtype = argument.type.dtype if isinstance(argument.type, ir.TensorType) else None
+    dtype = type_.dtype if isinstance(type_, ir.TensorType) else None
     try:
         if dtype is None or dtype == DataType.STRING:
             return np.asarray(value)
@@ -111,15 +114,15 @@ def _plain(argument: Argument, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise FeedError(
             f"cannot take a {type(value).__name__} for input '{argument.name}' "
-            f"of type {type_string(argument.type)}: {error}"
+            f"of type {type_string(type_)}: {error}"
         ) from None
 
 
-def _check_type(argument: Argument, tensor: torch.Tensor) -> None:
-    if not isinstance(argument.type, ir.TensorType):
+def _check_type(argument: Argument, type_: ir.TypeProtocol | None, tensor: torch.Tensor) -> None:
+    if not isinstance(type_, ir.TensorType):
         return
     try:
-        expected = to_torch(argument.type.dtype)
+        expected = to_torch(type_.dtype)
     except TypeError:
         return
     if tensor.dtype != expected:

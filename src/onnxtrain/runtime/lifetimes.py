@@ -97,7 +97,8 @@ def assign(
             if last.get(name, index) == index and name not in fixed
         }
         step.frees = tuple(sorted(frees))
-        if None in step.outputs and any(step.outputs):
+        spare = step.kernel.outputs > len(step.outputs) or None in step.outputs
+        if spare and any(step.outputs):
             step.frees += ("_",)
 
 
@@ -140,9 +141,24 @@ def _reusable(
             continue
         root = storages.root(name)
         dies = final.get(root) == index and root not in kept and name in storages.fresh
-        if dies and _fits(values.get(name), output):
+        if dies and not _read_otherwise(step, name, storages) and _fits(values.get(name), output):
             return name
     return None
+
+
+def _read_otherwise(step: Step, name: str, storages: Storages) -> bool:
+    """Whether a step reads the storage of an input in other ways than element by element.
+
+    It does through a view of the input, or if the input is also passed for a parameter that may
+    not be overwritten.
+    """
+    kernel, root = step.kernel, storages.root(name)
+    for position, other in enumerate(step.reads):
+        if other is None or storages.root(other) != root:
+            continue
+        if other != name or kernel.input_name(position) not in kernel.inplace:
+            return True
+    return any(storages.root(other) == root for b in step.nested for other in b.captured())
 
 
 def _fits(value: ir.Value | None, output: ir.Value | None) -> bool:

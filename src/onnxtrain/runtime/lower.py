@@ -129,12 +129,18 @@ class _Lowering:
         version = opset_of(node, self.model.graph.opset_imports)
         types = bound_types(node, version)
         try:
-            return self.registry.resolve(
+            kernel = self.registry.resolve(
                 node.domain, node.op_type, version, types, provider, node.name or ""
             )
         except NoKernelError as error:
             self.missing.append(str(error))
             return None
+        if _too_many_inputs(node, kernel):
+            raise NodeError(
+                f"{op_name(node.domain, node.op_type)} takes at most {len(kernel.inputs)} inputs, "
+                f"node '{node.name}' has {len(node.inputs)}"
+            )
+        return kernel
 
     def _node(self, node: ir.Node, kernel: Kernel, steps: list[Step]) -> None:
         on_host = self.options.provider is not CPU and self._runs_on_host(node, kernel)
@@ -167,13 +173,7 @@ class _Lowering:
     ) -> tuple[list[str | None], list[str]]:
         reads: list[str | None] = []
         args: list[str] = []
-        limit = len(node.inputs) if kernel.variadic else len(kernel.inputs)
-        if any(value is not None for value in node.inputs[limit:]):
-            raise NodeError(
-                f"{op_name(node.domain, node.op_type)} takes at most {limit} inputs, "
-                f"node '{node.name}' has {len(node.inputs)}"
-            )
-        for index, value in enumerate(node.inputs[:limit]):
+        for index, value in enumerate(node.inputs):
             literal = kernel.input_name(index) in kernel.host
             if value is None:
                 reads.append(None)
@@ -270,7 +270,9 @@ class _Lowering:
             return False
         for node, index in uses:
             kernel = self._resolve_quietly(node)
-            if kernel is None or kernel.input_name(index) not in kernel.host:
+            if kernel is None or _too_many_inputs(node, kernel):
+                return False
+            if kernel.input_name(index) not in kernel.host:
                 return False
         return True
 
@@ -336,6 +338,10 @@ class _Lowering:
 
 def _is_constant(value: ir.Value, state: Collection[str]) -> bool:
     return value.is_initializer() and value.const_value is not None and value.name not in state
+
+
+def _too_many_inputs(node: ir.Node, kernel: Kernel) -> bool:
+    return kernel.variadic is None and len(node.inputs) > len(kernel.inputs)
 
 
 def _comment(node: ir.Node) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
@@ -22,6 +22,7 @@ def scheduled(pairs: list[Pair], graph: ir.Graph, state: Collection[str]) -> lis
     """
     pairs = _live(pairs, graph)
     place = {node: index for index, (node, _) in enumerate(pairs)}
+    kernels = dict(pairs)
     after: dict[int, set[int]] = {index: set() for index in range(len(pairs))}
     for index, (node, kernel) in enumerate(pairs):
         for value in _all_inputs(node):
@@ -29,9 +30,7 @@ def scheduled(pairs: list[Pair], graph: ir.Graph, state: Collection[str]) -> lis
             if producer in place:
                 after[index].add(place[producer])
         for value in _overwritten(node, kernel, state):
-            after[index] |= {
-                place[reader] for reader, _ in value.uses() if reader in place and reader != node
-            }
+            after[index] |= {place[reader] for reader in _readers(value, node, kernels)}
     return [pairs[index] for index in _sorted(after, pairs)]
 
 
@@ -67,6 +66,20 @@ def _overwritten(node: ir.Node, kernel: Kernel, state: Collection[str]) -> list[
         name = kernel.input_name(index)
         if name in kernel.mutates or (name in kernel.updates and value.name in state):
             found.append(value)
+    return found
+
+
+def _readers(value: ir.Value, writer: ir.Node, kernels: Mapping[ir.Node, Kernel]) -> set[ir.Node]:
+    """Nodes beside the writer that read a value, or something that may be a view of it."""
+    found: set[ir.Node] = set()
+    waiting = [value]
+    while waiting:
+        for node, index in waiting.pop().uses():
+            if node is writer or node not in kernels:
+                continue
+            if kernels[node].input_name(index) in kernels[node].view and node not in found:
+                waiting += node.outputs
+            found.add(node)
     return found
 
 

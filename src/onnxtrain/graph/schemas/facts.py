@@ -115,7 +115,7 @@ def infer_with(
 def tensor_type(dtype: int, shape: Shape | None) -> onnx.TypeProto | None:
     """Tensor type of what is known; an unknown element type is left to the graph's declaration."""
     dtype = dtype if dtype in _DTYPES else UNKNOWN
-    if dtype == UNKNOWN and shape is None:
+    if dtype == UNKNOWN:
         return None
     type_ = onnx.TypeProto()
     type_.tensor_type.elem_type = dtype

@@ -7,13 +7,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import ANY_FLOATS, FLOAT8, widen
+from onnxtrain.kernels.precision import FLOAT8, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
 
-@kernel("IsNaN", since=9, T1=ANY_FLOATS)
+@kernel("IsNaN", since=9, T1=FLOATS)
 def is_nan(x: Tensor) -> Tensor:
+    """Whether x is not a number."""
+    return torch.isnan(x)
+
+
+@kernel("IsNaN", since=20, T1=FLOAT8)
+def is_nan_float8(x: Tensor) -> Tensor:
     """Whether x is not a number."""
     return torch.isnan(widen(x))
 

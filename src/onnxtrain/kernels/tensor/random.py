@@ -1,4 +1,7 @@
-"""Random tensors, drawn from the session's generator (the planner gives a seeded node its own)."""
+"""Random tensors, drawn from the session's generator.
+
+A node with a seed of its own draws the same numbers at every run.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def random_normal(
 ) -> Tensor:
     """mean + scale * n, with n of the standard normal distribution."""
     empty = torch.empty(shape, dtype=to_torch(dtype), device=device)
-    return empty.normal_(mean, scale, generator=rng)
+    return empty.normal_(mean, scale, generator=_source(seed, rng))
 
 
 @kernel("RandomNormalLike", needs=["rng"], T2=FLOATS)
@@ -38,7 +41,7 @@ def random_normal_like(
     rng: torch.Generator,
 ) -> Tensor:
     """RandomNormal in the shape (and, without ``dtype``, the type) of the input."""
-    return _empty_like(input, dtype).normal_(mean, scale, generator=rng)
+    return _empty_like(input, dtype).normal_(mean, scale, generator=_source(seed, rng))
 
 
 @kernel("RandomUniform", needs=["rng", "device"], T=FLOATS)
@@ -54,7 +57,7 @@ def random_uniform(
 ) -> Tensor:
     """Values spread evenly over [low, high)."""
     empty = torch.empty(shape, dtype=to_torch(dtype), device=device)
-    return empty.uniform_(low, high, generator=rng)
+    return empty.uniform_(low, high, generator=_source(seed, rng))
 
 
 @kernel("RandomUniformLike", needs=["rng"], T2=FLOATS)
@@ -68,7 +71,12 @@ def random_uniform_like(
     rng: torch.Generator,
 ) -> Tensor:
     """RandomUniform in the shape (and, without ``dtype``, the type) of the input."""
-    return _empty_like(input, dtype).uniform_(low, high, generator=rng)
+    return _empty_like(input, dtype).uniform_(low, high, generator=_source(seed, rng))
+
+
+def _source(seed: float | None, rng: torch.Generator) -> torch.Generator:
+    """The session's generator, or a new one for a node that has a seed."""
+    return rng if seed is None else torch.Generator(rng.device).manual_seed(int(seed))
 
 
 def _empty_like(x: Tensor, dtype: int | None) -> Tensor:
@@ -83,7 +91,9 @@ def bernoulli(
 ) -> Tensor:
     """1 with the probability that the input says, else 0."""
     chance = widen(input)
-    drawn = torch.rand(chance.shape, generator=rng, dtype=chance.dtype, device=chance.device)
+    drawn = torch.rand(
+        chance.shape, generator=_source(seed, rng), dtype=chance.dtype, device=chance.device
+    )
     return (drawn < chance).to(input.dtype if dtype is None else to_torch(dtype))
 
 
@@ -99,7 +109,7 @@ def multinomial(
     """Class numbers drawn with the probabilities softmax(input), ``sample_size`` per row."""
     total = widen(input).softmax(-1).cumsum(-1)
     shape = (input.shape[0], sample_size)
-    drawn = torch.rand(shape, generator=rng, dtype=total.dtype, device=total.device)
+    drawn = torch.rand(shape, generator=_source(seed, rng), dtype=total.dtype, device=total.device)
     # Scaled by the last sum, which rounding keeps from being exactly 1.
     found = torch.searchsorted(total, drawn * total[:, -1:], right=True)
     return found.clamp(max=input.shape[1] - 1).to(to_torch(dtype))

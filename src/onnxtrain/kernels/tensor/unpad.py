@@ -32,7 +32,10 @@ def flatten_and_unpad(input: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     T_INT=INTS,
 )
 def pad_and_unflatten(input: Tensor, indices: Tensor, unflatten_dims: list[int]) -> Tensor:
-    """rows[indices[k]] = input[k], zeros elsewhere; the rows become two axes."""
+    """rows[indices[k]] += input[k], from zeros; the rows become two axes.
+
+    Rows of the same index add up, as the gradient of FlattenAndUnpad must.
+    """
     if not isinstance(unflatten_dims, list) or len(unflatten_dims) != 2:
         raise ValueError(f"unflatten_dims must have two values, got {unflatten_dims}")
     if input.shape[:1] != indices.shape:
@@ -42,5 +45,5 @@ def pad_and_unflatten(input: Tensor, indices: Tensor, unflatten_dims: list[int])
         )
     count = unflatten_dims[0] * unflatten_dims[1]
     rows = input.new_zeros((count, *input.shape[1:]))
-    rows.index_copy_(0, wrapped(indices, count).long(), input)
+    rows.index_add_(0, wrapped(indices, count), input)
     return rows.reshape(*unflatten_dims, *input.shape[1:])

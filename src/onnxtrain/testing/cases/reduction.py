@@ -124,7 +124,7 @@ def _rows(op: str, reduce: _Reduce) -> list[Case]:
         row("attribute", [x], attributes={"axes": [0, -1], "keepdims": 0}, **old),
         row("attribute-keep", [x], attributes={"axes": [1]}, **old),
         row("attribute-all", [x], **old),
-        row("attribute-v7", [x], attributes={"axes": [1]}, opset=7, dtypes=OLD_FLOATS),
+        row("v7", [x], attributes={"axes": [1]}, opset=7, dtypes=OLD_FLOATS, gradient=False),
     ]
 
 

@@ -38,7 +38,15 @@ def _reread(x: Tensor, *, to: int) -> Tensor:
 
 _CAST = [
     *(
-        Case("Cast", [uniform(2, 3, low=0, high=100)], _cast, {"to": to}, dtypes=FIXED)
+        Case(
+            "Cast",
+            [uniform(2, 3, low=0, high=100)],
+            _cast,
+            {"to": to},
+            dtypes=FIXED,
+            # Differences of values that are rounded to fewer digits say nothing.
+            gradient=to == DataType.DOUBLE,
+        )
         for to in sorted(FLOATS)
     ),
     *(
@@ -74,9 +82,14 @@ _TO_FLOAT8 = [
     for saturate in (0, 1)
 ]
 _LIKE = [
-    Case("CastLike", [normal(2, 3), given([1], target)], _cast_like, name=target.name)
-    for target in (DataType.DOUBLE, DataType.FLOAT16)
-] + [
+    Case("CastLike", [normal(2, 3), given([1], DataType.DOUBLE)], _cast_like),
+    Case(
+        "CastLike",
+        [normal(2, 3), given([1], DataType.FLOAT16)],
+        _cast_like,
+        name="fewer-digits",
+        gradient=False,
+    ),
     Case("CastLike", [halves(2, 3), given([1])], _cast_like, dtypes=FIXED, gradient=False),
     Case("CastLike", [halves(9), given(True)], _cast_like, dtypes=INTEGERS | BOOL, gradient=False),
     Case("CastLike", [normal(3), given(1)], _cast_like, opset=15, dtypes=FLOAT, gradient=False),

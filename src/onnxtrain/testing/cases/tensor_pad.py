@@ -132,6 +132,7 @@ _PAD = (
             {"pads": [1, 0, 2, 1], "mode": "reflect"},
             opset=7,
             dtypes=OLD_FLOATS,
+            gradient=False,
         ),
         Case(
             "Pad",

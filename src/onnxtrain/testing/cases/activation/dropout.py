@@ -65,7 +65,15 @@ _FORWARD = [
 _FORWARD += [
     Case("Dropout", [normal(3, 5), _ratio(0.5)], _kept, opset=12, outputs=2, dtypes=OLD_FLOATS),
     Case("Dropout", [normal(3, 5)], _kept, opset=10, outputs=2, dtypes=OLD_FLOATS),
-    Case("Dropout", [normal(3, 5)], _kept_in_type, opset=7, outputs=2, dtypes=OLD_FLOATS),
+    Case(
+        "Dropout",
+        [normal(3, 5)],
+        _kept_in_type,
+        opset=7,
+        outputs=2,
+        dtypes=OLD_FLOATS,
+        gradient=False,
+    ),
     Case("Dropout", [normal(3, 5)], _kept_in_type, {"ratio": 0.25}, opset=9, dtypes=OLD_FLOATS),
 ]
 

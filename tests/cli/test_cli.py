@@ -1,0 +1,51 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import onnxtrain
+from onnxtrain.cli import app
+from onnxtrain.errors import ModelError
+
+VERBS = ("env", "export", "fit", "info", "ops", "plan")
+
+
+def test_help_names_every_verb(cli):
+    output = cli("--help")
+    assert all(f"\n  {verb} " in output for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(cli, verb):
+    assert f"onnxtrain {verb}" in cli(verb, "--help").replace("root", "onnxtrain")
+
+
+def test_help_does_not_wait_for_heavy_imports():
+    check = (
+        "import sys; from typer.testing import CliRunner; from onnxtrain.cli import app\n"
+        "assert CliRunner().invoke(app, ['fit', '--help']).exit_code == 0\n"
+        "print(*sorted({'torch', 'onnx', 'onnx_ir', 'numpy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_version(cli):
+    assert cli("--version").strip() == f"onnxtrain {onnxtrain.__version__}"
+
+
+def test_unknown_verbs_are_refused(cli):
+    assert "No such command" in cli("frobnicate", code=2)
+
+
+@pytest.mark.parametrize("args", [("--debug", "info", "none"), ("info", "none", "--debug")])
+def test_debug_lets_the_error_through(folder, args):
+    result = CliRunner().invoke(app, list(args))
+    assert isinstance(result.exception, ModelError)
+
+
+def test_messages_go_to_stderr(folder):
+    result = CliRunner().invoke(app, ["info", "none"])
+    assert result.stdout == ""
+    assert result.stderr == "error: there is no file 'none'\n"

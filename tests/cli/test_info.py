@@ -1,0 +1,50 @@
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def row(output: str, *cells: str) -> bool:
+    """Whether some line of the output has these cells in this order."""
+    return any(line.split()[: len(cells)] == list(cells) for line in output.splitlines())
+
+
+def test_info_tells_parts_and_what_is_trained(folder, cli):
+    output = cli("info", "model.onnx")
+    assert "opset ai.onnx 17" in output
+    assert row(output, "x", "tensor(float)", "[N,", "8]")
+    assert row(output, "logits", "tensor(float)", "[N,", "3]")
+    assert row(output, "w1", "float", "[8,", "16]", "128", "yes", "weight")
+    assert row(output, "ratio", "float", "[]", "1", "-", "ratio", "of", "Dropout")
+    assert row(output, "ai.onnx::Gemm", "2", "yes", "yes", "rule")
+    assert "trainable: 4 tensors, 195 elements" in output
+
+
+def save(path: str, node: onnx.NodeProto, weight: np.ndarray, kind: int) -> None:
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", kind, [2])],
+        [helper.make_tensor_value_info("y", kind, [2])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("test", 1)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=imports), path)
+
+
+def test_info_names_operators_that_are_not_known(folder, cli):
+    node = helper.make_node("Mystery", ["x", "w"], ["y"], "m", domain="test")
+    save("odd.onnx", node, np.ones(2, np.float32), TensorProto.FLOAT)
+    assert row(cli("info", "odd.onnx"), "test::Mystery", "1", "no", "no", "no")
+
+
+def test_info_of_a_model_without_weights(folder, cli):
+    save("ints.onnx", helper.make_node("Add", ["x", "w"], ["y"], "a"), np.ones(2, np.int64), 7)
+    output = cli("info", "ints.onnx")
+    assert row(output, "w", "int64", "[2]", "2", "-", "not", "floating", "point")
+    assert "trainable: 0 tensors" in output
+
+
+def test_bad_models_are_explained(folder, cli):
+    assert "there is no file 'none.onnx'" in cli("info", "none.onnx", code=1)
+    (folder / "cut.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-40])
+    assert "'cut.onnx' is not an ONNX model" in cli("info", "cut.onnx", code=1)

@@ -1,0 +1,63 @@
+import re
+
+import pytest
+
+TRAIN = ("plan", "model.onnx", "--training", "--loss", "cross_entropy")
+
+
+def test_the_step_is_python(folder, cli):
+    output = cli("plan", "model.onnx")
+    compile(output, "plan", "exec")
+    assert "def step(x):" in output
+    assert "k_gemm(x, c_w1, c_b1)" in output
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_training_step_has_gradients_and_an_update(folder, cli, device):
+    output = cli(*TRAIN, "--device", device, "--optimizer", "sgd")
+    compile(output, "plan", "exec")
+    assert f"# training step on {device.upper()}" in output
+    assert "s_w1_grad_accumulation_buffer" in output
+    assert "# update (sgd)" in output
+
+
+def test_memory_is_what_is_alive(folder, cli):
+    output = cli("plan", "model.onnx", "--memory", "--dim", "N=4")
+    alive = {
+        m[1]: int(m[2].replace(",", ""))
+        for m in re.finditer(r"^  (\w+) +\w+ +([\d,]+)", output, re.M)
+    }
+    hidden, logits = 4 * 16 * 4, 4 * 3 * 4
+    assert alive["first"] == hidden
+    assert alive["relu"] == hidden
+    assert alive["second"] == hidden + logits
+    weights = 4 * (8 * 16 + 16 + 16 * 3 + 3)
+    assert f"bound: {weights} bytes" in output
+
+
+def test_training_memory_has_a_peak(folder, cli):
+    assert "peak" in cli(*TRAIN, "--memory", "--dim", "N=4")
+
+
+def test_memory_of_unknown_sizes_says_so(folder, cli):
+    output = cli("plan", "model.onnx", "--memory")
+    assert "not known before the model runs" in output
+    assert "--dim" in output
+
+
+BAD = {
+    "no model": (("plan", "none.onnx"), "there is no file"),
+    "device": (("plan", "model.onnx", "--device", "abacus"), "unknown device 'abacus'"),
+    "loss alone": (("plan", "model.onnx", "--loss", "mse"), "belong together"),
+    "training alone": (("plan", "model.onnx", "--training"), "belong together"),
+    "loss": (("plan", "model.onnx", "--training", "--loss", "hinge"), "unknown loss 'hinge'"),
+    "optimizer": ((*TRAIN, "--optimizer", "magic"), "unknown optimizer 'magic'"),
+    "dimension": (("plan", "model.onnx", "--dim", "M=4"), "no dimension 'M'"),
+    "size": (("plan", "model.onnx", "--dim", "N=big"), "--dim takes NAME=SIZE"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_explained(folder, cli, case):
+    args, message = BAD[case]
+    assert message in cli(*args, code=1)
