@@ -1,4 +1,4 @@
-"""Stop a save at every line it executes and look at what is left; run by ``test_files.py``.
+"""Stop a save at every line it executes and look at what is left; run by ``test_file_crashes.py``.
 
     python killed_saves.py SCENARIO FOLDER [--interrupt | --twice]
 

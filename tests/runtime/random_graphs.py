@@ -65,9 +65,8 @@ class _Builder:
 
     def add(self, text: str, *values: torch.Tensor) -> None:
         names = [f"v{len(self.values) + index}" for index in range(len(values))]
-        self.values.update(
-            {n: v.clone(memory_format=torch.contiguous_format) for n, v in zip(names, values)}
-        )
+        for name, value in zip(names, values, strict=True):
+            self.values[name] = value.clone(memory_format=torch.contiguous_format)
         self.lines.append(f"{', '.join(names)} = {text}")
 
     def unary(self) -> None:

@@ -73,7 +73,7 @@ def split(x: torch.Tensor, split: Any = None, *, axis: int = 0, wanted: Any, **_
 
 
 @kernel("ReduceSum", host=["axes"], registry=REGISTRY)
-def reduce_sum(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+def reduce_sum(x: Any, axes: Any = None, *, keepdims: int = 1, **_: Any) -> Any:
     return x.sum(axes, keepdim=bool(keepdims))
 
 

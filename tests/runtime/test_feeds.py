@@ -106,13 +106,14 @@ def test_sequences_are_lists_of_tensors() -> None:
 
 
 def test_items_of_sequences_may_have_any_shape_but_must_have_the_type() -> None:
-    taken = Feeds(plan("(seq(float) x) => (seq(float) y) { y = Identity(x) }").inputs, HOST)
+    taken = Feeds(plan("(seq(float[]) x) => (seq(float[]) y) { y = Identity(x) }").inputs, HOST)
     (items,) = taken({"x": [1.5, [2.0, 3.0]]})
     assert [item.dtype for item in items] == [torch.float32] * 2
 
 
 def test_an_optional_may_be_none() -> None:
-    taken = Feeds(plan("(optional(float[2]) x) => (optional(float[2]) y) { y = Identity(x) }").inputs, HOST)
+    text = "(optional(float[2]) x) => (optional(float[2]) y) { y = Identity(x) }"
+    taken = Feeds(plan(text).inputs, HOST)
     assert taken({"x": None}) == [None]
     assert taken({"x": torch.ones(2)})[0].tolist() == [1, 1]
     with pytest.raises(FeedError, match="input 'x' must be"):

@@ -32,9 +32,7 @@ def test_inputs_and_outputs_are_as_the_graph_declares_them() -> None:
 
 
 def test_constant_host_inputs_become_literals() -> None:
-    found = steps(
-        "(float[2,3] x) => (float[3,2] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }"
-    )
+    found = steps("(float[2,3] x) => (float[3,2] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
     assert found["Reshape"].args == ("x", "[3, 2]")
     assert found["Reshape"].reads == ("x", None)
 

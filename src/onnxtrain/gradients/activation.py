@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import operands
+from onnxtrain.gradients.known import operands, real
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.gradients.slope import slope
 from onnxtrain.graph.builder import Ops
@@ -24,7 +24,7 @@ def relu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def leaky_relu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy where x > 0, else α·dy; the sign of y tells unless α is negative."""
     (x,) = operands(node)
-    alpha = attribute(node, "alpha", 0.01)
+    alpha = real(node, "alpha", 0.01)
     if alpha >= 0:
         return [op.LeakyReluGrad(dy, node.outputs[0], alpha=alpha, _domain=MS)]
     return [op.Mul(dy, _positive(op, x, op.scalar(1, x), op.scalar(alpha, x)))]
@@ -73,7 +73,7 @@ def ms_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("QuickGelu", domain=MS)
 def quick_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The derivative of x·σ(αx)."""
-    alpha = attribute(node, "alpha", 1.702)
+    alpha = real(node, "alpha", 1.702)
     return [op.QuickGeluGrad(dy, node.inputs[0], alpha=alpha, _domain=MS)]
 
 
@@ -105,21 +105,21 @@ def _decaying(op: Ops, x: ir.Value, factor: float, rate: float = 1.0) -> ir.Valu
 @slope("Elu")
 def elu(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """1 where x > 0, else α·exp(x)."""
-    return _positive(op, x, op.scalar(1, x), _decaying(op, x, attribute(node, "alpha", 1.0)))
+    return _positive(op, x, op.scalar(1, x), _decaying(op, x, real(node, "alpha", 1.0)))
 
 
 @slope("Selu")
 def selu(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """γ where x > 0, else γ·α·exp(x)."""
-    alpha = attribute(node, "alpha", _SELU_ALPHA)
-    gamma = attribute(node, "gamma", _SELU_GAMMA)
+    alpha = real(node, "alpha", _SELU_ALPHA)
+    gamma = real(node, "gamma", _SELU_GAMMA)
     return _positive(op, x, op.scalar(gamma, x), _decaying(op, x, gamma * alpha))
 
 
 @slope("Celu")
 def celu(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """1 where x > 0, else exp(x/α)."""
-    rate = 1 / attribute(node, "alpha", 1.0)
+    rate = 1 / real(node, "alpha", 1.0)
     return _positive(op, x, op.scalar(1, x), _decaying(op, x, 1.0, rate))
 
 
@@ -140,8 +140,8 @@ def softsign(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
 def hard_sigmoid(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """α where 0 < αx + β < 1, else 0."""
     zero, one = op.scalar(0, x), op.scalar(1, x)
-    alpha = op.scalar(attribute(node, "alpha", 0.2), x)
-    line = op.Add(op.Mul(alpha, x), op.scalar(attribute(node, "beta", 0.5), x))
+    alpha = op.scalar(real(node, "alpha", 0.2), x)
+    line = op.Add(op.Mul(alpha, x), op.scalar(real(node, "beta", 0.5), x))
     inside = op.And(op.Greater(line, zero), op.Less(line, one))
     return op.where(inside, alpha, zero)
 
@@ -166,7 +166,7 @@ def mish(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
 @slope("Swish")
 def swish(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """s + αx·s(1 - s), with s = σ(αx)."""
-    scaled = op.Mul(x, op.scalar(attribute(node, "alpha", 1.0), x))
+    scaled = op.Mul(x, op.scalar(real(node, "alpha", 1.0), x))
     s = op.Sigmoid(scaled)
     return op.Add(s, op.Mul(scaled, op.Mul(s, op.Sub(op.scalar(1, x), s))))
 
@@ -174,10 +174,18 @@ def swish(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
 @slope("ThresholdedRelu")
 def thresholded_relu(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """1 where x > α, else 0."""
-    return op.cast(op.Greater(x, op.scalar(attribute(node, "alpha", 1.0), x)), x)
+    return op.cast(op.Greater(x, op.scalar(real(node, "alpha", 1.0), x)), x)
 
 
 @slope("Shrink")
 def shrink(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
     """1 where |x| > λ, else 0."""
-    return op.cast(op.Greater(op.Abs(x), op.scalar(attribute(node, "lambd", 0.5), x)), x)
+    return op.cast(op.Greater(op.Abs(x), op.scalar(real(node, "lambd", 0.5), x)), x)
+
+
+@gradient("SwiGLU")
+def swiglu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """y = a·σ(αa)·b: each factor's derivative times the other."""
+    a, b = operands(node)
+    gate = op.Mul(a, op.Sigmoid(op.Mul(a, op.scalar(real(node, "alpha", 1.0), a))))
+    return [op.Mul(op.Mul(dy, b), swish(op, node, a)), op.Mul(dy, gate)]

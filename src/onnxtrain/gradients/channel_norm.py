@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of
+from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, real
 from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
@@ -35,7 +35,7 @@ def _batch_statistics(
     op: Ops, node: ir.Node, dy: ir.Value, mean: ir.Value, inverse: ir.Value
 ) -> list[Grad]:
     x, scale = operands(node)[:2]
-    epsilon = attribute(node, "epsilon", 1e-5)
+    epsilon = real(node, "epsilon", 1e-5)
     options = {"epsilon": epsilon, "_outputs": 3, "_domain": MS}
     return list(op.BatchNormalizationGrad(dy, x, scale, mean, inverse, **options))
 
@@ -53,7 +53,7 @@ def batch_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return _fixed_statistics(op, node, dy)
     x, _, _, mean, _ = operands(node)
     wide = op.rows(op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x)
-    center, _, inverse = _normal(op, wide, PER_CHANNEL, attribute(node, "epsilon", 1e-5))
+    center, _, inverse = normal(op, wide, PER_CHANNEL, real(node, "epsilon", 1e-5))
     statistics = [op.cast(op.Reshape(s, op.ints([-1])), mean) for s in (center, inverse)]
     return [*_batch_statistics(op, node, dy, statistics[0], statistics[1]), None, None]
 
@@ -63,7 +63,7 @@ def _fixed_statistics(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     x, scale, _, mean, var = operands(node)
     grad, data = (op.cast(op.rows(value), scale) for value in (dy, x))
     center, spread = op.cast(mean, scale), op.cast(var, scale)
-    epsilon = op.scalar(attribute(node, "epsilon", 1e-5), scale)
+    epsilon = op.scalar(real(node, "epsilon", 1e-5), scale)
     r = op.Reciprocal(op.Sqrt(op.Add(spread, epsilon)))
     steep = op.Mul(scale, r)
     offset = op.Sub(data, op.unsqueeze(center, [1]))
@@ -76,7 +76,7 @@ def _fixed_statistics(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [*found, op.cast(d_mean, mean), op.cast(op.Mul(moment, bend), var)]
 
 
-def _normal(
+def normal(
     op: Ops, x: ir.Value, axes: Sequence[int], epsilon: float
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Mean m, normalized (x - m)·r, and r = 1/√(var + ε) along axes."""
@@ -87,7 +87,7 @@ def _normal(
     return mean, op.Mul(centered, r), r
 
 
-def _normal_grad(
+def normal_grad(
     op: Ops, grad: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int]
 ) -> ir.Value:
     """r·(g - mean(g) - n·mean(g·n))."""
@@ -126,12 +126,12 @@ def _grouped(
     wide, grad = op.cast(x, work), op.cast(dy, work)
     by_group = op.ints([0, groups, -1])
     grouped = op.Reshape(wide, by_group)
-    _, normal, r = _normal(op, grouped, [2], attribute(node, "epsilon", 1e-5))
+    _, normal, r = normal(op, grouped, [2], real(node, "epsilon", 1e-5))
     channels = grouped if scale_per_group else op.rows(wide)
     rows = op.reshape_like(grad, channels)
     factor = op.unsqueeze(op.cast(scale, work), [1])
     inner = op.reshape_like(op.Mul(rows, factor), grouped)
-    dx = op.reshape_like(_normal_grad(op, inner, normal, r, [2]), x)
+    dx = op.reshape_like(normal_grad(op, inner, normal, r, [2]), x)
     product = op.Mul(rows, op.reshape_like(normal, channels))
     sums = [op.reduce_sum(value, PER_CHANNEL, keepdims=False) for value in (product, rows)]
     return [op.cast(dx, x), op.cast(sums[0], scale), op.cast(sums[1], scale)]
@@ -171,10 +171,10 @@ def lrn(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """
     (x,) = operands(node)
     size = attribute(node, "size", 1)
-    alpha, beta = attribute(node, "alpha", 1e-4), attribute(node, "beta", 0.75)
+    alpha, beta = real(node, "alpha", 1e-4), real(node, "beta", 0.75)
     before, after = (size - 1) // 2, size // 2
     window = _channel_mean(op, op.Mul(x, x), size, before, after)
-    s = op.Add(op.scalar(attribute(node, "bias", 1.0), x), op.Mul(window, op.scalar(alpha, x)))
+    s = op.Add(op.scalar(real(node, "bias", 1.0), x), op.Mul(window, op.scalar(alpha, x)))
     power = op.Pow(s, op.scalar(-beta, x))
     inner = op.Div(op.Mul(op.Mul(dy, x), power), s)
     back = _channel_mean(op, inner, size, after, before)

@@ -53,9 +53,7 @@ def _hidden(term: str, x: ir.Value) -> int:
     return rank - len(term.replace("...", ""))
 
 
-def _operand(
-    op: Ops, x: ir.Value, term: str, factors: list[tuple[str, ir.Value]]
-) -> ir.Value:
+def _operand(op: Ops, x: ir.Value, term: str, factors: list[tuple[str, ir.Value]]) -> ir.Value:
     """The gradient of one operand.
 
     A letter that only this operand has was summed away, so the gradient is the same along it. A

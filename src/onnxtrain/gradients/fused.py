@@ -84,9 +84,7 @@ def dequantize_linear(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [None, _to_scale(op, node, product, x, scale), None][: len(node.inputs)]
 
 
-def _to_scale(
-    op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.Value
-) -> Grad:
+def _to_scale(op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.Value) -> Grad:
     """Summed over what each element of the scale stands for: all, an axis, or blocks of one."""
     if scale.shape is None or x.shape is None:
         return None

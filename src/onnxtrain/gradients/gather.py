@@ -90,9 +90,7 @@ def unique(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [_put_back(op, dy, places, x, attribute(node, "axis", None))]
 
 
-def _put_back(
-    op: Ops, dy: ir.Value, places: ir.Value, x: ir.Value, axis: int | None
-) -> ir.Value:
+def _put_back(op: Ops, dy: ir.Value, places: ir.Value, x: ir.Value, axis: int | None) -> ir.Value:
     """Zeros like x with dy added at places along an axis, or in the flattened x."""
     if axis is None:
         return add_at(op, dy, places, x)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients.known import inputs_of, operands, to_first
+from onnxtrain.gradients.known import inputs_of, ints_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -79,3 +82,43 @@ def _unit_map(op: Ops, theta: ir.Value) -> ir.Value:
     matrix = op.Slice(sizes, op.ints([1]), op.ints([3]))
     one = op.EyeLike(op.Expand(op.scalar(0, theta), matrix))
     return op.Expand(one, sizes)
+
+
+@gradient("Col2Im")
+def col2im(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Blocks were added up to an image; each gets the gradient of the pixels it covers."""
+    x, image, block = operands(node)
+    sizes, kernel = ints_of(image), ints_of(block)
+    if sizes is None or kernel is None:
+        raise NoGradientError(
+            f"no gradient of Col2Im whose image_shape or block_shape is not constant, "
+            f"node '{node.name}'"
+        )
+    places = _covered(node, sizes, kernel)
+    pixels = op.Reshape(dy, op.ints([0, 0, -1]))
+    taken = op.Gather(pixels, op.const(np.maximum(places, 0)), axis=2)
+    inside = op.const(places >= 0, x.dtype)
+    return [op.reshape_like(op.Mul(taken, inside), x), None, None]
+
+
+def _covered(node: ir.Node, sizes: list[int], kernel: list[int]) -> npt.NDArray[np.int64]:
+    """[elements of a block, blocks]: the flat place of each in the image, -1 for padding."""
+    rank = len(sizes)
+    ones, none = (1,) * rank, (0,) * (2 * rank)
+    strides, dilations = attribute(node, "strides", ones), attribute(node, "dilations", ones)
+    pads = attribute(node, "pads", none)
+    flat, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    for axis, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
+        reach = (width - 1) * dilations[axis] + 1
+        steps = (size + pads[axis] + pads[rank + axis] - reach) // strides[axis] + 1
+        taps = np.arange(width)[:, None] * dilations[axis]
+        along = np.arange(steps)[None] * strides[axis] + taps - pads[axis]
+        flat = _outer(flat * size, along)
+        inside = _outer(inside, (along >= 0) & (along < size), np.logical_and)
+    return np.where(inside, flat, -1)
+
+
+def _outer(a: npt.NDArray[Any], b: npt.NDArray[Any], join: np.ufunc = np.add) -> npt.NDArray[Any]:
+    """Rows and columns of b inside those of a."""
+    both = join(a[:, None, :, None], b[None, :, None, :])
+    return both.reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])  # type: ignore[no-any-return]

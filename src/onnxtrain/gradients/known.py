@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
-from onnxtrain.gradients.rules import Grad
+from onnxtrain.gradients.rules import Grad, attribute
 from onnxtrain.graph.edit import extra_output
 from onnxtrain.types import DataType
 
@@ -32,6 +33,11 @@ def number_of(value: ir.Value | None) -> float | None:
     """The content of a constant with a single element, else None."""
     array = constant_of(value)
     return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+
+def real(node: ir.Node, name: str, default: float) -> float:
+    """A floating point attribute, or the schema's default, as the float32 that ONNX stores."""
+    return float(np.float32(attribute(node, name, default)))
 
 
 def rank_of(value: ir.Value) -> int | None:

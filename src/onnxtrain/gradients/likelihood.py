@@ -34,11 +34,14 @@ class Likelihood:
     def scores_grad(self, dy: ir.Value) -> ir.Value:
         """-w·dy at the targets, 0 elsewhere."""
         op = self.op
-        factor = self._factor()
-        each = op.Mul(op.Div(dy, self._total(factor)) if self._mean else dy, factor)
         places = op.unsqueeze(self._valid(), [1])
-        values = op.Neg(op.unsqueeze(each, [1]))
+        values = op.Neg(op.unsqueeze(self.each(dy), [1]))
         return op.GatherElementsGrad(values, op.shape(self.scores), places, axis=1, _domain=MS)
+
+    def each(self, dy: ir.Value) -> ir.Value:
+        """w·dy of each sample, divided by Σw for a mean."""
+        factor = self._factor()
+        return self.op.Mul(self.op.Div(dy, self._total(factor)) if self._mean else dy, factor)
 
     def weight_grad(self, dy: ir.Value) -> Grad:
         """Σ -scores·dy over the samples of each class; a mean also loses loss·dy/Σw for each."""

@@ -109,9 +109,7 @@ def softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
     dy, d_log = _both(dys)
     grads: list[Grad] = [None, None]
     if dy is not None:
-        grads[0] = op.SoftmaxCrossEntropyGrad(
-            dy, log_prob, label, **forwarded(node), _domain=MS
-        )
+        grads[0] = op.SoftmaxCrossEntropyGrad(dy, log_prob, label, **forwarded(node), _domain=MS)
         grads[1] = op.Neg(op.Mul(log_prob, _per_sample(op, node, dy, log_prob)))
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
@@ -137,9 +135,7 @@ def sparse_softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) ->
     dy, d_log = _both(dys)
     grads: list[Grad] = [None, None, None]
     if dy is not None:
-        grads[0] = op.SparseSoftmaxCrossEntropyGrad(
-            dy, log_prob, label, weight, **forwarded(node)
-        )
+        grads[0] = op.SparseSoftmaxCrossEntropyGrad(dy, log_prob, label, weight, **forwarded(node))
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
         grads[0] = op.add(grads[0], direct)

@@ -151,6 +151,28 @@ def mod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [op.unbroadcast(dy, to=a), op.unbroadcast(op.Neg(op.Mul(dy, whole)), to=b)]
 
 
+@gradient("CumProd")
+def cum_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Σ dy·y/x over the products that hold x, or Σ dy·y' at the first zero.
+
+    Behind the first zero every product is 0, so only the zero itself has a gradient there; y' are
+    the products without it.
+    """
+    x, axis = operands(node)
+    exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
+    zero, one = op.scalar(0, x), op.scalar(1, x)
+    is_zero = op.Equal(x, zero)
+    seen = op.CumSum(op.cast(is_zero, x), axis, reverse=reverse)
+    first = op.And(is_zero, op.Equal(seen, one))
+    without = op.CumProd(op.Where(first, one, x), axis, exclusive=exclusive, reverse=reverse)
+    sums = [
+        op.CumSum(op.Mul(dy, y), axis, exclusive=exclusive, reverse=1 - reverse)
+        for y in (node.outputs[0], without)
+    ]
+    usual = op.Div(sums[0], op.Where(is_zero, one, x))
+    return [op.Where(first, sums[1], usual), None]
+
+
 @gradient("CumSum")
 def cum_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The sum runs the other way."""

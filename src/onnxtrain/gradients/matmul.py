@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.errors import GraphError
 from onnxtrain.gradients.known import dim_of, need_rank, operands, rank_of
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
@@ -128,3 +129,23 @@ def matmul_bnb4(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     trans_b = 1 - attribute(node, "transB", 1)
     options = {**forwarded(node, "transB"), "transB": trans_b, "_domain": MS}
     return [op.MatMulBnb4(dy, quantized, scales, **options), None, None]
+
+
+@gradient("Det")
+def det(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """dy times the cofactors: determinants of what is left without a row and a column."""
+    (x,) = operands(node)
+    size, rank = dim_of(x, -1), need_rank(x, "Det")
+    if size is None:
+        raise GraphError(
+            f"the gradient of Det needs the size of the matrices '{x.name}', node '{node.name}'"
+        )
+    scale = op.unsqueeze(dy, [rank - 2, rank - 1])
+    if size == 1:
+        return [scale]
+    rest = op.const([[k for k in range(size) if k != left] for left in range(size)])
+    picked = op.Gather(op.Gather(x, rest, axis=rank - 2), rest, axis=rank)
+    batch = list(range(rank - 2))
+    minors = op.Transpose(picked, perm=[*batch, rank - 2, rank, rank - 1, rank + 1])
+    signs = op.const([[(-1) ** (i + j) for j in range(size)] for i in range(size)], x.dtype)
+    return [op.Mul(scale, op.Mul(op.Det(minors), signs))]

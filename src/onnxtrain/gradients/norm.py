@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, output_of, rank_of
+from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, output_of, rank_of, real
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
@@ -102,7 +102,7 @@ def rms_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     rank = rank_of(x)
     assert rank is not None, f"the rank of '{x.name}' is not known"
     axes = list(range(axis_in(x, attribute(node, "axis", -1)), rank))
-    epsilon = op.scalar(attribute(node, "epsilon", 1e-5), wide)
+    epsilon = op.scalar(real(node, "epsilon", 1e-5), wide)
     variance = op.Add(op.reduce("ReduceMean", op.Mul(wide, wide), axes), epsilon)
     return _simplified(op, node, dy, x, scale, op.Reciprocal(op.Sqrt(variance)))
 
@@ -130,7 +130,7 @@ def skip_layer_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> lis
 
 def _last_axis(node: ir.Node) -> dict[str, float]:
     """Attributes of a normalization over the last axis, with the default of the fused ones."""
-    return {"axis": -1, "epsilon": attribute(node, "epsilon", 1e-12)}
+    return {"axis": -1, "epsilon": real(node, "epsilon", 1e-12)}
 
 
 @gradient("SkipSimplifiedLayerNormalization", domain=MS, all_outputs=True)

@@ -50,6 +50,8 @@ FAMILIES = (
     "reduction",
     "rnn",
     "scatter",
+    "second",
+    "second_nn",
     "select",
     "shape",
     "softmax",

@@ -6,8 +6,8 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import operands
-from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.known import inputs_of, need_rank, operands
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 
 
@@ -60,9 +60,7 @@ def _scatter(op: Ops, node: ir.Node, dy: ir.Value, axis: int | None) -> list[Gra
     return _extremes(op, places, data, updates, node.outputs[0], dy)
 
 
-def _factors(
-    op: Ops, places: _Places, data: ir.Value, updates: ir.Value, dy: ir.Value
-) -> ir.Value:
+def _factors(op: Ops, places: _Places, data: ir.Value, updates: ir.Value, dy: ir.Value) -> ir.Value:
     """dy times the product of the data and all other updates at the same place.
 
     The product of all is divided by the update itself; updates that are 0 are left out of the
@@ -87,3 +85,23 @@ def _extremes(
     came = op.cast(op.Equal(updates, places.get(y)), dy)
     share = op.Div(dy, places.put(kept, came, "add"))
     return [op.Mul(share, kept), None, op.Mul(places.get(share), came)]
+
+
+@gradient("TensorScatter")
+def tensor_scatter(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The cache gets dy except where it was overwritten, the update gets the rest."""
+    cache, update, start = inputs_of(node, 3)
+    assert cache is not None and update is not None
+    options = forwarded(node)
+    nothing = op.filled(0, shape_of=update, like=dy)
+    kept = op.TensorScatter(dy, nothing, start, **options)
+    rank = need_rank(update, "TensorScatter")
+    axis = attribute(node, "axis", -2) % rank
+    length, room = (op.Gather(op.shape(v), op.const(axis), axis=0) for v in (update, cache))
+    places = op.unsqueeze(op.Range(op.const(0), length, op.const(1)), list(range(1, rank - axis)))
+    if start is not None:
+        places = op.Add(op.unsqueeze(start, list(range(1, rank))), places)
+    if attribute(node, "mode", "linear") == "circular":
+        places = op.Mod(places, room)
+    everywhere = op.Expand(places, op.shape(update))
+    return [kept, op.GatherElements(dy, everywhere, axis=axis), None][: len(node.inputs)]

@@ -96,6 +96,10 @@ class Profiler:
 
     def write(self, prefix: str) -> str:
         """Write the trace beside ``prefix`` and give its path."""
-        path = pathlib.Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
+        stamp, count = f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}", 1
+        path = pathlib.Path(f"{stamp}.json")
+        while path.exists():
+            count += 1
+            path = pathlib.Path(f"{stamp}_{count}.json")
         path.write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}))
         return str(path)

@@ -67,7 +67,8 @@ class InferenceSession:
         lowering = LowerOptions(
             self._provider, self._options.use_deterministic_compute, self._options.reuse_storage
         )
-        self.plan = lower(prepare(model), registry or default_registry(), lowering)
+        kernels = default_registry() if registry is None else registry
+        self.plan = lower(prepare(model), kernels, lowering)
         self._program = Program(self.plan, self._device, seed=self._options.seed)
         self._feeds = Feeds(self.plan.inputs, self._device)
         self._outputs = {a.name: i for i, a in enumerate(self.plan.outputs)}
@@ -153,7 +154,8 @@ class deterministic:
 
 def _node_arg(argument: Argument) -> NodeArg:
     dims: list[int | str | None] = []
-    for dim in argument.shape or ():
+    is_tensor = isinstance(argument.type, ir.TensorType)
+    for dim in (argument.shape or ()) if is_tensor else ():
         dims.append(dim if isinstance(dim, int) else dim.value)
     return NodeArg(argument.name, type_string(argument.type), dims)
 

@@ -60,7 +60,7 @@ class Call:
 def recorded(case: Case, inputs: Sequence[Value], registry: KernelRegistry | None = None) -> Call:
     """The call that the runtime makes for a row."""
     calls: list[Call] = []
-    known = (registry or default_registry()).kernels()
+    known = (default_registry() if registry is None else registry).kernels()
     spies = [_spy(k, calls) for k in known if (k.domain, k.op) == (case.domain, case.op)]
     evaluate(case, inputs, registry=KernelRegistry(spies))
     return calls[0]

@@ -36,12 +36,12 @@ def constant(
     if value is not None:
         # A copy, because the next kernel may overwrite its input.
         return value.clone() if isinstance(value, Tensor) else value
-    for whole in (value_int, value_ints):
-        if whole is not None:
-            return torch.tensor(whole, dtype=torch.int64, device=device)
-    for real in (value_float, value_floats):
-        if real is not None:
-            return torch.tensor(real, dtype=torch.float32, device=device)
+    for single, dtype in ((value_int, torch.int64), (value_float, torch.float32)):
+        if single is not None:
+            return torch.full((), single, dtype=dtype, device=device)
+    for vector, dtype in ((value_ints, torch.int64), (value_floats, torch.float32)):
+        if vector is not None:
+            return torch.tensor(vector, dtype=dtype, device=device)
     for text in (value_string, value_strings):
         if text is not None:
             return np.array(text, dtype=object)

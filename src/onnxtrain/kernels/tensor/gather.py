@@ -55,7 +55,7 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         return dy.new_zeros(shape)
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
     total = sum_rows(
-        wrapped(indices, size).reshape(-1),
+        wrapped(indices, size).long().reshape(-1),
         rows.reshape(indices.numel(), outer * inner),
         size,
         ordered=True,

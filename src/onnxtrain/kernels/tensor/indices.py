@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.precision import acc, widen
 
 
 def wrapped(indices: Tensor, size: int) -> Tensor:
@@ -48,18 +48,31 @@ def flat_rows(indices: Tensor, sizes: Sequence[int], batch: Sequence[int] = ()) 
 
 
 def sum_rows(rows: Tensor, values: Tensor, count: int, *, ordered: bool) -> Tensor:
-    """out[r] = sum of values[n] over all n with rows[n] == r; 16-bit types are summed in float32.
+    """out[r] = sum of values[n] over all n with rows[n] == r.
 
-    With ``ordered`` the additions happen in a fixed order on every device.
+    With ``ordered`` the additions happen in a fixed order on every device. Sums of 16-bit values
+    are made in float32 and rounded once.
     """
-    wide = widen(values)
-    index = rows.long()
-    if not ordered or wide.device.type == "cpu":
-        total = wide.new_zeros((count, wide.shape[1]))
-        total.scatter_add_(0, index[:, None].expand_as(wide), wide)
-    else:
-        total = torch.ops.aten.embedding_dense_backward(values, index, count, -1, False)
-    return total.to(values.dtype)
+    if acc(values.dtype) is values.dtype or not rows.numel():
+        return _sums(rows, values, count, ordered)
+    # Only the rows that occur are summed in float32: a table may be much larger than they are.
+    ascending, order = rows.sort(stable=True)
+    starts = ascending.diff(prepend=ascending[:1]) != 0
+    segments = starts.cumsum(0)
+    sums = _sums(segments, widen(values.index_select(0, order)), rows.numel(), ordered)
+    # Segments that do not exist go to one more row, which is cut off.
+    found = torch.full_like(ascending, count).scatter_(0, segments, ascending)
+    result = values.new_zeros((count + 1, values.shape[1]))
+    return result.index_copy_(0, found, sums.to(values.dtype))[:count]
+
+
+def _sums(rows: Tensor, values: Tensor, count: int, ordered: bool) -> Tensor:
+    total = values.new_zeros((count, values.shape[1]))
+    if values.device.type == "cpu":
+        return total.scatter_add_(0, rows[:, None].expand_as(values), values)
+    if ordered:
+        return total.index_put_((rows,), values, accumulate=True)
+    return total.index_add_(0, rows, values)
 
 
 def add_at(total: Tensor, axis: int, index: Tensor, values: Tensor, *, ordered: bool) -> None:

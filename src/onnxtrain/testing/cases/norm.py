@@ -12,6 +12,8 @@ from onnxtrain.testing.cases import norm_layer
 from onnxtrain.types import MS, DataType
 
 FLOAT = DataType.FLOAT
+RUNNING_VARIANCE_DIFFERS = (0, 1, 3, 4)
+"""Outputs of BatchNormInternal that do not depend on the provider."""
 
 
 def _per_channel(x: Tensor, value: Tensor) -> Tensor:
@@ -149,6 +151,7 @@ _BATCH += [
             {"momentum": 0.75, "epsilon": 0.015625},
             domain=MS,
             outputs=5,
+            compare=RUNNING_VARIANCE_DIFFERS,
             gradient=False,
             name=f"rank_{len(shape)}",
         )
@@ -161,6 +164,7 @@ _BATCH += [
         {"epsilon": 0.125},
         domain=MS,
         outputs=5,
+        compare=RUNNING_VARIANCE_DIFFERS,
         gradient=False,
         name="one_sample",
     ),
@@ -170,6 +174,7 @@ _BATCH += [
         _batch_norm_internal,
         domain=MS,
         outputs=5,
+        compare=RUNNING_VARIANCE_DIFFERS,
         gradient=False,
         name="float_statistics",
     ),

@@ -1,0 +1,138 @@
+"""Gradients of the gradient operators of convolution, pooling, normalization and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.chain import through
+from onnxtrain.gradients.channel_norm import PER_CHANNEL, normal, normal_grad
+from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, need_rank, operands, real
+from onnxtrain.gradients.likelihood import Likelihood
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS, DataType
+
+
+@gradient("ConvGrad", "ConvTransposeGrad", domain=MS, all_outputs=True)
+def conv_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """Y = X*W + B is linear in each: dY gets gX*W + X*gW + gB, X and W get what dY gives them."""
+    dy, x, w = operands(node)
+    forward = op.__getattr__(node.op_type.removesuffix("Grad"))
+    again, options = op.__getattr__(node.op_type), forwarded(node)
+    g_x, g_w, g_b = [*gs, None, None][:3]
+    terms: list[Grad] = [None, None, None]
+    d_x = d_w = None
+    if g_x is not None:
+        terms[0] = forward(g_x, w, **options)
+        _, d_w, _ = again(dy, g_x, w, **options, _outputs=3, _domain=MS)
+    if g_w is not None:
+        terms[1] = forward(x, g_w, **options)
+        d_x, _, _ = again(dy, x, g_w, **options, _outputs=3, _domain=MS)
+    if g_b is not None:
+        spatial = list(range(1, need_rank(dy, node.op_type) - 1))
+        terms[2] = op.expand(op.unsqueeze(g_b, spatial), dy)
+    return [op.add(*terms), d_x, d_w]
+
+
+@gradient("MaxPoolGrad")
+def max_pool_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
+    """What was added is picked; indices may count columns first."""
+    indices = node.inputs[1]
+    if attribute(node, "storage_order", 0):
+        rank = need_rank(g, "MaxPoolGrad")
+        g = op.Transpose(g, perm=[0, 1, *range(rank - 1, 1, -1)])
+    picked = op.Gather(op.Reshape(g, op.ints([-1])), indices, axis=0)
+    return [picked, *[None] * (len(node.inputs) - 1)]
+
+
+@gradient("AveragePoolGrad")
+def average_pool_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
+    """The average again."""
+    return [op.AveragePool(g, **forwarded(node)), None][: len(node.inputs)]
+
+
+@gradient("LayerNormalizationGrad", domain=MS, all_outputs=True)
+def layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """dX = r(h - mean(h) - n·mean(h·n)) with h = dY·scale, dScale = Σ dY·n, dB = Σ dY."""
+    dy, x, scale = operands(node)[:3]
+    rank = need_rank(x, "LayerNormalizationGrad")
+    first = axis_in(x, attribute(node, "axis", -1))
+    inner, outer = list(range(first, rank)), list(range(first))
+    epsilon = real(node, "epsilon", 1e-5)
+
+    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
+        wide = [_wide(op, value) for value in (dy, x, scale)]
+        _, n, r = normal(op, wide[1], inner, epsilon)
+        d_x = normal_grad(op, op.Mul(wide[0], wide[2]), n, r, inner)
+        sums = [op.reduce_sum(v, outer, keepdims=False) for v in (op.Mul(wide[0], n), wide[0])]
+        return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
+
+    return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
+
+
+def _wide(op: Ops, x: ir.Value) -> ir.Value:
+    """Computed in float32 at least."""
+    return op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x
+
+
+def _padded(gs: Sequence[Grad], count: int) -> list[Grad]:
+    return [*gs, *[None] * count][:count]
+
+
+@gradient("SimplifiedLayerNormalizationGrad", domain=MS, all_outputs=True)
+def simplified_layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """dX = r(h - n·mean(h·n)) with h = dY·scale and n = x·r, dScale = Σ dY·n."""
+    dy, x, scale = operands(node)[:3]
+    rank = need_rank(x, "SimplifiedLayerNormalizationGrad")
+    first = axis_in(x, attribute(node, "axis", -1))
+    inner, outer = list(range(first, rank)), list(range(first))
+    epsilon = real(node, "epsilon", 1e-5)
+
+    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
+        wide = [_wide(op, value) for value in (dy, x, scale)]
+        square = op.reduce("ReduceMean", op.Mul(wide[1], wide[1]), inner)
+        r = op.Reciprocal(op.Sqrt(op.Add(square, op.scalar(epsilon, square))))
+        n, h = op.Mul(wide[1], r), op.Mul(wide[0], wide[2])
+        along = op.reduce("ReduceMean", op.Mul(h, n), inner)
+        d_x = op.Mul(r, op.Sub(h, op.Mul(n, along)))
+        d_scale = op.reduce_sum(op.Mul(wide[0], n), outer, keepdims=False)
+        return [op.cast(d_x, x), op.cast(d_scale, scale)]
+
+    return [*through(op, formula, [dy, x, scale], _padded(gs, 2)), None]
+
+
+@gradient("BatchNormalizationGrad", domain=MS, all_outputs=True)
+def batch_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """As LayerNormalizationGrad, with statistics for each channel."""
+    dy, x, scale = operands(node)[:3]
+    epsilon = real(node, "epsilon", 1e-5)
+
+    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
+        grad, data = op.rows(_wide(op, dy)), op.rows(_wide(op, x))
+        _, n, r = normal(op, data, PER_CHANNEL, epsilon)
+        h = op.Mul(grad, op.unsqueeze(op.cast(scale, grad), [1]))
+        d_x = op.reshape_like(normal_grad(op, h, n, r, PER_CHANNEL), x)
+        sums = [op.reduce_sum(v, PER_CHANNEL, keepdims=False) for v in (op.Mul(grad, n), grad)]
+        return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
+
+    return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
+
+
+@gradient("SoftmaxCrossEntropyLossGrad", domain=MS)
+def softmax_cross_entropy_loss_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
+    """(exp(log_prob) - onehot)·w·dY, differentiated by dY and log_prob."""
+    dy, log_prob, labels, weights = inputs_of(node, 4)
+    assert dy is not None and log_prob is not None and labels is not None
+    ignored = attribute(node, "ignore_index", None)
+    ignore = None if ignored is None else op.const(ignored, labels.dtype)
+    reduction = str(attribute(node, "reduction", "mean"))
+
+    def formula(op: Ops, dy: ir.Value, log_prob: ir.Value) -> list[ir.Value]:
+        likelihood = Likelihood(op, log_prob, labels, weights, ignore, reduction)
+        softened = op.Mul(op.Exp(log_prob), op.unsqueeze(likelihood.each(dy), [1]))
+        return [op.Add(softened, likelihood.scores_grad(dy))]
+
+    found = through(op, formula, [dy, log_prob], [g])
+    return [*found, None, None][: len(node.inputs)]

@@ -1,0 +1,138 @@
+"""Gradients of pools, whose output's sizes the graph declares, and what pools refuse."""
+
+import onnx_ir as ir
+import pytest
+import torch
+import torch.nn.functional as F
+
+from onnxtrain.errors import NodeError
+from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad, max_pool, max_pool_grad
+from onnxtrain.kernels.nn.window import resolve
+from onnxtrain.testing.cases import pool as cases
+from onnxtrain.testing.model import run_model
+from onnxtrain.types import DataType
+
+AVERAGES = [case for case in cases.CASES if case.op == "AveragePool"]
+MAXIMA = [
+    case
+    for case in cases.CASES
+    if case.op == "MaxPool" and case.outputs == 2 and case.opset is None
+]
+
+
+def _random(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _model(op: str, inputs: list[tuple[str, torch.Tensor]], shape: list, **attributes) -> object:
+    kinds = {torch.float64: DataType.DOUBLE, torch.int64: DataType.INT64}
+    values = [
+        ir.Value(name=name, type=ir.TensorType(kinds[t.dtype]), shape=ir.Shape(["n", *t.shape[1:]]))
+        for name, t in inputs
+    ]
+    node = ir.node(op, values, attributes)
+    node.outputs[0].name = "dx"
+    node.outputs[0].type = ir.TensorType(DataType.DOUBLE)
+    node.outputs[0].shape = ir.Shape(shape)
+    graph = ir.Graph(values, node.outputs, nodes=[node], opset_imports={"": 21}, name="g")
+    return ir.to_proto(ir.Model(graph, ir_version=10))
+
+
+@pytest.mark.parametrize("case", AVERAGES, ids=str)
+def test_average_pool_grad_is_the_gradient(case) -> None:
+    x = _random(*case.draw()[0].shape).requires_grad_()
+    y = case.reference(x, **case.attributes)
+    dy = _random(*y.shape)
+    [expected] = torch.autograd.grad(y, x, dy)
+    ours = average_pool_grad(dy, **case.attributes, out_shape=(None, *x.shape[1:]))
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    half = average_pool_grad(dy.half(), **case.attributes, out_shape=tuple(x.shape))
+    torch.testing.assert_close(half.double(), expected, rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("case", MAXIMA, ids=str)
+def test_max_pool_grad_undoes_max_pool(case) -> None:
+    [x] = case.draw()
+    order = {"storage_order": case.attributes.get("storage_order", 0)}
+    y, indices = max_pool(x, **case.attributes, wanted=(True, True))
+    dy = _random(*y.shape)
+    x.requires_grad_()
+    [expected] = torch.autograd.grad(case.reference(x, **case.attributes)[0], x, dy)
+    ours = max_pool_grad(dy, indices, **order, out_shape=(None, *x.shape[1:]))
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_shared_maxima_add_up() -> None:
+    dy = torch.tensor([[[3.0, 4.0, 5.0]]], dtype=torch.float16)
+    indices = torch.tensor([[[1, 1, 3]]])
+    ours = max_pool_grad(dy, indices, out_shape=(1, 1, 4))
+    assert ours.tolist() == [[[0.0, 7.0, 0.0, 5.0]]] and ours.dtype == torch.float16
+
+
+def test_many_small_gradients_are_not_lost() -> None:
+    dy = torch.full((1, 1, 4096), 0.25, dtype=torch.float16)
+    ours = max_pool_grad(dy, torch.zeros_like(dy, dtype=torch.int64), out_shape=(1, 1, 2))
+    assert ours.tolist() == [[[1024.0, 0.0]]]
+
+
+def test_the_runtime_takes_the_sizes_from_the_graph_and_the_batch_from_dy() -> None:
+    x = _random(3, 2, 5, 6).requires_grad_()
+    y, places = F.max_pool2d(x, 2, return_indices=True)
+    dy = _random(*y.shape)
+    [expected] = torch.autograd.grad(y, x, dy)
+    indices = places + (torch.arange(6) * 30).reshape(3, 2, 1, 1)
+    model = _model("MaxPoolGrad", [("dy", dy), ("i", indices)], ["n", 2, 5, 6])
+    [ours] = run_model(model, {"dy": dy, "i": indices})
+    assert torch.equal(ours, expected)
+
+
+def test_the_runtime_runs_average_pool_grad_of_any_batch() -> None:
+    x = _random(3, 2, 4, 5, 6).requires_grad_()
+    dy = _random(3, 2, 3, 4, 5)
+    [expected] = torch.autograd.grad(F.avg_pool3d(x, 2, 1), x, dy)
+    model = _model("AveragePoolGrad", [("dy", dy)], ["n", 2, 4, 5, 6], kernel_shape=[2, 2, 2])
+    [ours] = run_model(model, {"dy": dy})
+    torch.testing.assert_close(ours, expected)
+
+
+def test_unknown_sizes_are_refused() -> None:
+    dy = _random(1, 2, 3)
+    model = _model("AveragePoolGrad", [("dy", dy)], ["n", 2, "w"], kernel_shape=[2])
+    with pytest.raises(NodeError, match="sizes of dX must be declared"):
+        run_model(model, {"dy": dy})
+    with pytest.raises(ValueError, match="sizes of dX must be declared"):
+        max_pool_grad(dy, torch.zeros(1, 2, 3, dtype=torch.int64), out_shape=None)
+
+
+def test_gradients_that_do_not_fit_are_refused() -> None:
+    dy, indices = _random(1, 1, 2), torch.tensor([[[0, 4]]])
+    with pytest.raises(ValueError, match=r"out of range \[0, 4\)"):
+        max_pool_grad(dy, indices, out_shape=(1, 1, 4))
+    with pytest.raises(ValueError, match="differ in shape"):
+        max_pool_grad(dy, indices[..., :1], out_shape=(1, 1, 4))
+    with pytest.raises(ValueError, match=r"pooling \(5,\) gives \(4,\)"):
+        average_pool_grad(dy, kernel_shape=(2,), out_shape=(1, 1, 5))
+
+
+def test_pools_need_one_to_three_spatial_axes() -> None:
+    with pytest.raises(ValueError, match="1 to 3 spatial axes"):
+        average_pool(_random(2, 3), kernel_shape=())
+    with pytest.raises(ValueError, match="must have 2 values"):
+        max_pool(_random(1, 1, 4, 4), kernel_shape=(2,), wanted=(True,))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strides": (0, 1)}, "all stride values must be positive"),
+        ({"dilations": (1, -1)}, "all dilation values must be positive"),
+        ({"pads": (1, 1, 1)}, "must have 4 values"),
+        ({"auto_pad": "SAME"}, "must be one of NOTSET, SAME_UPPER"),
+        ({"auto_pad": "SAME_UPPER", "pads": (1, 1, 1, 1)}, "both 'auto_pad'"),
+    ],
+)
+def test_windows_that_make_no_sense_are_refused(change, message) -> None:
+    window = {"strides": None, "dilations": None, "pads": None, "auto_pad": "NOTSET", **change}
+    with pytest.raises(ValueError, match=message):
+        resolve((5, 5), (2, 2), **window)
