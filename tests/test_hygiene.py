@@ -3,8 +3,7 @@
 import ast
 import pathlib
 import re
-
-import pytest
+from collections.abc import Iterator
 
 import onnxtrain
 
@@ -12,66 +11,78 @@ SOURCE = pathlib.Path(onnxtrain.__file__).parent
 TESTS = pathlib.Path(__file__).parent
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
+"""Lines of a function's body, without its signature and docstring."""
 MARKS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 MAY_PRINT = {"cli", "demo"}
 """Packages that talk to a person at a terminal."""
+DRAWERS = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+
+OURS = sorted(SOURCE.rglob("*.py"))
+ALL = OURS + sorted(TESTS.rglob("*.py"))
 
 
-def _params(paths: list[pathlib.Path], root: pathlib.Path) -> list[object]:
-    return [pytest.param(path, id=str(path.relative_to(root))) for path in sorted(paths)]
+def shown(lines: list[str]) -> str:
+    return "\n" + "\n".join(lines)
 
 
-OURS = _params(list(SOURCE.rglob("*.py")), SOURCE)
-ALL = OURS + _params(list(TESTS.rglob("*.py")), TESTS.parent)
+def test_there_is_something_to_look_at() -> None:
+    assert len(OURS) > 100 and pathlib.Path(__file__) in ALL
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_files_are_short(path: pathlib.Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST_FILE
+def test_files_are_short() -> None:
+    sizes = {path: len(path.read_text().splitlines()) for path in ALL}
+    long = [f"{path} has {size} lines" for path, size in sizes.items() if size > LONGEST_FILE]
+    assert not long, shown(long)
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_functions_are_short(path: pathlib.Path) -> None:
+def functions(path: pathlib.Path) -> Iterator[tuple[str, int]]:
+    """Place and number of lines of each function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            size = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            yield f"{path}:{node.lineno} {node.name}", size
+
+
+def test_functions_are_short() -> None:
     long = [
-        f"{path}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
+        f"{place} has {size} lines"
+        for path in ALL
+        for place, size in functions(path)
+        if size > LONGEST_FUNCTION
     ]
-    assert not long, "\n".join(long)
+    assert not long, shown(long)
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_nothing_is_left_for_later(path: pathlib.Path) -> None:
+def test_nothing_is_left_for_later() -> None:
     found = [
         f"{path}:{number}: {line.strip()}"
+        for path in ALL
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if MARKS.search(line)
     ]
-    assert not found, "\n".join(found)
+    assert not found, shown(found)
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_modules_say_what_they_are_for(path: pathlib.Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert not tree.body or ast.get_docstring(tree)
+def test_modules_say_what_they_are_for() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in OURS}
+    silent = [str(path) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)]
+    assert not silent, shown(silent)
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_libraries_do_not_print(path: pathlib.Path) -> None:
-    if path.relative_to(SOURCE).parts[0] in MAY_PRINT:
-        return
+def test_libraries_do_not_print() -> None:
     calls = [
         f"{path}:{node.lineno}"
+        for path in OURS
+        if path.relative_to(SOURCE).parts[0] not in MAY_PRINT
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
     ]
-    assert not calls, "\n".join(calls)
+    assert not calls, shown(calls)
 
 
 def test_no_module_is_a_drawer() -> None:
-    names = {path.name for path in SOURCE.rglob("*.py")}
-    assert not names & {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+    found = [str(path) for path in ALL if path.name in DRAWERS]
+    assert not found, shown(found)

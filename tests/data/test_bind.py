@@ -76,7 +76,7 @@ def test_labels_must_be_whole_numbers(labels):
 
 
 def test_all_arrays_must_have_the_same_number_of_samples():
-    with pytest.raises(FeedError, match="same number of samples.*\n.*x: 4, labels: 3"):
+    with pytest.raises(FeedError, match=r"same number of samples.*\n.*x: 4, labels: 3"):
         bind(arrays(x=np.zeros((4, 6)), labels=np.zeros(3)), [X, Y])
 
 

@@ -89,6 +89,14 @@ def test_with_a_seed_the_session_s_generator_does_not_matter():
     assert torch.equal(first, other)
 
 
+def test_a_seeded_mask_is_the_same_on_every_device(device):
+    x = torch.zeros(1000, device=device)
+    mask = masks.keep_mask(x, 0.3, 77, None)
+    assert mask.device == x.device
+    assert torch.equal(mask.cpu(), masks.keep_mask(x.cpu(), 0.3, 77, None))
+    assert torch.equal(masks.unpack(masks.pack(mask), x), mask)
+
+
 def test_seeded_numbers_are_those_of_philox():
     drawn = masks._uniform(8, 42, torch.device("cpu"))
     known = [0.612960, 0.468587, 0.073232, 0.340862, 0.010059, 0.126250, 0.232066, 0.711613]

@@ -12,7 +12,7 @@ from onnxtrain.gradients.rules import Rule, all_rules
 from onnxtrain.graph import schemas
 from onnxtrain.kernels.library import declared_kernels
 from onnxtrain.kernels.registry import Kernel
-from onnxtrain.types import CPU, CUDA, ONNX, Provider, dtype_name, op_name
+from onnxtrain.types import CPU, CUDA, ONNX, DataType, Provider, dtype_name, op_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,10 @@ def versions(item: Kernel | Rule) -> str:
 def kernel_json(kernel: Kernel) -> dict[str, Any]:
     """A kernel with every combination of element types that it is registered for."""
     names = list(kernel.types)
-    choices = [sorted(dtype_name(t) for t in kernel.types[name]) for name in names]
+    choices = [
+        sorted(dtype_name(t) for t in kernel.types[name] if t != DataType.UNDEFINED)
+        for name in names
+    ]
     return {
         "providers": sorted(provider.name for provider in kernel.on),
         "since": kernel.since,

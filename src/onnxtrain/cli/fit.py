@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from onnxtrain.cli import fit_options as options
 from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
     from onnxtrain.cli.loop import Loop
     from onnxtrain.data import Batches
-
-DEFAULT_LR = 1e-3
-
-
-class BatchNorm(str, enum.Enum):
-    """What BatchNormalization does while the model trains."""
-
-    train = "train"
-    freeze = "freeze"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,63 +50,28 @@ class Run:
 
 
 def fit(
-    model: Annotated[
-        pathlib.Path, typer.Argument(metavar="MODEL", help="The ONNX model to train.")
-    ],
-    data: Annotated[
-        pathlib.Path,
-        typer.Option(help="An .npz or .csv file, or a folder of them; arrays named like inputs."),
-    ],
-    loss: Annotated[str, typer.Option(help="cross_entropy, mse, bce or l1.")],
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
-    lr: Annotated[
-        float | None, typer.Option(min=0.0, help=f"Learning rate.  [default: {DEFAULT_LR}]")
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 10,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Updates to make, instead of --epochs.")
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Samples a step.  [default: the model's, or 32]"),
-    ] = None,
-    trainable: Annotated[
-        list[str] | None,
-        typer.Option(help="Parameter, or a pattern such as 'head.*' (repeat).  [default: weights]"),
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", help="INPUT=ARRAY: which array feeds an input (repeat)."),
-    ] = None,
-    val_split: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the samples held out for validation.")
-    ] = 0.0,
-    weight_decay: Annotated[float, typer.Option(min=0.0, help="Decay of adamw.")] = 0.0,
-    clip_grad_norm: Annotated[
-        float | None, typer.Option(min=0.0, help="Largest norm of all gradients together.")
-    ] = None,
-    batch_norm: Annotated[
-        BatchNorm, typer.Option(help="Use the statistics of the batch, or the saved ones.")
-    ] = BatchNorm.train,
-    dropout: Annotated[bool, typer.Option(help="Let Dropout drop values in training.")] = True,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:1.  [default: cuda if there]")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all that is random.")] = 0,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Bit-identical results from run to run.")
-    ] = False,
-    out: Annotated[pathlib.Path, typer.Option(help="The trained model.")] = pathlib.Path(
-        "trained.onnx"
-    ),
-    checkpoint: Annotated[
-        pathlib.Path | None,
-        typer.Option(help="File to continue from later.  [default: OUT with .ckpt, if stopped]"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
-    checkpoint_every: Annotated[
-        int, typer.Option(min=0, help="Steps between two checkpoints (0: only when stopped).")
-    ] = 0,
+    model: options.Model,
+    data: options.Data,
+    loss: options.Loss,
+    optimizer: options.Optimizer = "adamw",
+    lr: options.LearningRate = None,
+    epochs: options.Epochs = 10,
+    steps: options.Steps = None,
+    batch_size: options.BatchSize = None,
+    trainable: options.Trainable = None,
+    mapping: options.Map = None,
+    val_split: options.ValSplit = 0.0,
+    weight_decay: options.WeightDecay = 0.0,
+    clip_grad_norm: options.ClipGradNorm = None,
+    batch_norm: options.BatchNorm = options.BatchNormMode.train,
+    dropout: options.Dropout = True,
+    device: options.Device = None,
+    seed: options.Seed = 0,
+    deterministic: options.Deterministic = False,
+    out: options.Out = pathlib.Path("trained.onnx"),
+    checkpoint: options.Checkpoint = None,
+    resume: options.Resume = False,
+    checkpoint_every: options.CheckpointEvery = 0,
 ) -> None:
     """Train a model and write the trained model.
 
@@ -213,7 +169,7 @@ def prepare(asked: Run) -> Loop:
         asked.model,
         loss=asked.loss,
         optimizer=asked.optimizer,
-        lr=DEFAULT_LR if asked.lr is None else asked.lr,
+        lr=options.DEFAULT_LR if asked.lr is None else asked.lr,
         trainable=asked.trainable or "auto",
         device=checked_device(asked.device),
         weight_decay=asked.weight_decay,

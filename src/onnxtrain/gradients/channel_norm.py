@@ -20,7 +20,7 @@ PER_CHANNEL = [0, 2]
 @gradient("BatchNormInternal", domain=MS)
 def batch_norm_internal(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dX, dScale and dB in one operator, from the statistics of the batch."""
-    x, scale, _, mean, _ = operands(node)
+    mean = operands(node)[3]
     if not attribute(node, "training_mode", 1):
         return _fixed_statistics(op, node, dy)
     assert mean.dtype is not None
@@ -36,8 +36,8 @@ def _batch_statistics(
 ) -> list[Grad]:
     x, scale = operands(node)[:2]
     epsilon = real(node, "epsilon", 1e-5)
-    options = {"epsilon": epsilon, "_outputs": 3, "_domain": MS}
-    return list(op.BatchNormalizationGrad(dy, x, scale, mean, inverse, **options))
+    states = [dy, x, scale, mean, inverse]
+    return [*op.BatchNormalizationGrad(*states, epsilon=epsilon, _outputs=3, _domain=MS)]
 
 
 @gradient("BatchNormalization", since=7)
@@ -87,12 +87,10 @@ def normal(
     return mean, op.Mul(centered, r), r
 
 
-def normal_grad(
-    op: Ops, grad: ir.Value, normal: ir.Value, r: ir.Value, axes: Sequence[int]
-) -> ir.Value:
+def normal_grad(op: Ops, grad: ir.Value, n: ir.Value, r: ir.Value, axes: Sequence[int]) -> ir.Value:
     """r·(g - mean(g) - n·mean(g·n))."""
-    along = op.reduce("ReduceMean", op.Mul(grad, normal), axes)
-    rest = op.Sub(op.Sub(grad, op.reduce("ReduceMean", grad, axes)), op.Mul(normal, along))
+    along = op.reduce("ReduceMean", op.Mul(grad, n), axes)
+    rest = op.Sub(op.Sub(grad, op.reduce("ReduceMean", grad, axes)), op.Mul(n, along))
     return op.Mul(r, rest)
 
 
@@ -126,13 +124,13 @@ def _grouped(
     wide, grad = op.cast(x, work), op.cast(dy, work)
     by_group = op.ints([0, groups, -1])
     grouped = op.Reshape(wide, by_group)
-    _, normal, r = normal(op, grouped, [2], real(node, "epsilon", 1e-5))
+    _, n, r = normal(op, grouped, [2], real(node, "epsilon", 1e-5))
     channels = grouped if scale_per_group else op.rows(wide)
     rows = op.reshape_like(grad, channels)
     factor = op.unsqueeze(op.cast(scale, work), [1])
     inner = op.reshape_like(op.Mul(rows, factor), grouped)
-    dx = op.reshape_like(normal_grad(op, inner, normal, r, [2]), x)
-    product = op.Mul(rows, op.reshape_like(normal, channels))
+    dx = op.reshape_like(normal_grad(op, inner, n, r, [2]), x)
+    product = op.Mul(rows, op.reshape_like(n, channels))
     sums = [op.reduce_sum(value, PER_CHANNEL, keepdims=False) for value in (product, rows)]
     return [op.cast(dx, x), op.cast(sums[0], scale), op.cast(sums[1], scale)]
 

@@ -13,15 +13,13 @@ from onnxtrain.types import MS
 def conv(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dX, dW and dB in one operator, which knows the forward attributes."""
     x, w = node.inputs[:2]
-    return list(op.ConvGrad(dy, x, w, **forwarded(node), _outputs=3, _domain=MS))[
-        : len(node.inputs)
-    ]
+    grads: list[Grad] = [*op.ConvGrad(dy, x, w, **forwarded(node), _outputs=3, _domain=MS)]
+    return grads[: len(node.inputs)]
 
 
 @gradient("ConvTranspose")
 def conv_transpose(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The same for the transposed convolution."""
     x, w = node.inputs[:2]
-    return list(op.ConvTransposeGrad(dy, x, w, **forwarded(node), _outputs=3, _domain=MS))[
-        : len(node.inputs)
-    ]
+    grads: list[Grad] = [*op.ConvTransposeGrad(dy, x, w, **forwarded(node), _outputs=3, _domain=MS)]
+    return grads[: len(node.inputs)]

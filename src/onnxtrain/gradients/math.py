@@ -51,7 +51,8 @@ def neg(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("Abs")
 def absolute(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """d|x| = sign(x)·dy, 0 at 0."""
-    return [op.Mul(dy, op.sign(node.inputs[0]))]
+    (x,) = operands(node)
+    return [op.Mul(dy, op.sign(x))]
 
 
 @gradient("Exp")

@@ -87,7 +87,8 @@ def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("ReduceSumTraining", domain=MS)
 def reduce_sum_training(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy for every element."""
-    return reduce_sum(op, node, dy)
+    of = _Reduced.of(op, node)
+    return to_first(node, op.expand(of.fit(dy), of.x))
 
 
 @gradient("ReduceMean")

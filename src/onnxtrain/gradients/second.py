@@ -17,6 +17,7 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
 Curve = Callable[[Ops, ir.Node, ir.Value], ir.Value]
+Pair = tuple[ir.Value, ir.Value]
 
 
 @gradient("ReluGrad", "LeakyReluGrad", domain=MS)
@@ -96,15 +97,14 @@ _declare("BiasFastGeluGrad_dX", _fast_gelu_curve)
 def softmax_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     """Y(dY - Σ dY·Y) along the axis."""
     dy, y = operands(node)
-    axis = attribute(node, "axis", -1)
-    return _softmax(op, dy, y, g, axis)
+    return [*_softmax(op, dy, y, g, attribute(node, "axis", -1))]
 
 
 @gradient("LogSoftmaxGrad_13", domain=MS)
 def log_softmax_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     """dY - exp(Y)·Σ dY along the axis."""
     dy, y = operands(node)
-    return _log_softmax(op, dy, y, g, attribute(node, "axis", -1))
+    return [*_log_softmax(op, dy, y, g, attribute(node, "axis", -1))]
 
 
 @gradient("SoftmaxGrad", "LogSoftmaxGrad", domain=MS)
@@ -112,23 +112,23 @@ def flat_softmax_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     """The same with everything from the axis on taken for one row."""
     dy, y = operands(node)
     axis = attribute(node, "axis", 1)
-    flat = [op.Flatten(value, axis=axis) for value in (dy, y, g)]
+    rows = [op.Flatten(value, axis=axis) for value in (dy, y, g)]
     rule = _softmax if node.op_type == "SoftmaxGrad" else _log_softmax
-    return [op.reshape_like(d, y) for d in rule(op, *flat, 1) if d is not None]
+    return [op.reshape_like(d, y) for d in rule(op, rows[0], rows[1], rows[2], 1)]
 
 
-def _softmax(op: Ops, dy: ir.Value, y: ir.Value, g: ir.Value, axis: int) -> list[Grad]:
+def _softmax(op: Ops, dy: ir.Value, y: ir.Value, g: ir.Value, axis: int) -> Pair:
     """g reaches dY as dY reaches x; Y gets g(dY - Σ dY·Y) - dY·Σ g·Y."""
     along = [op.reduce_sum(op.Mul(v, y), [axis], keepdims=True) for v in (dy, g)]
     d_y = op.Sub(op.Mul(g, op.Sub(dy, along[0])), op.Mul(dy, along[1]))
-    return [op.SoftmaxGrad_13(g, y, axis=axis, _domain=MS), d_y]
+    return op.SoftmaxGrad_13(g, y, axis=axis, _domain=MS), d_y
 
 
-def _log_softmax(op: Ops, dy: ir.Value, y: ir.Value, g: ir.Value, axis: int) -> list[Grad]:
+def _log_softmax(op: Ops, dy: ir.Value, y: ir.Value, g: ir.Value, axis: int) -> Pair:
     """g - Σ g·exp(Y) for dY, -g·exp(Y)·Σ dY for Y."""
     weighted = op.Mul(g, op.Exp(y))
     d_dy = op.Sub(g, op.reduce_sum(weighted, [axis], keepdims=True))
-    return [d_dy, op.Neg(op.Mul(weighted, op.reduce_sum(dy, [axis], keepdims=True)))]
+    return d_dy, op.Neg(op.Mul(weighted, op.reduce_sum(dy, [axis], keepdims=True)))
 
 
 @gradient("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad", domain=MS)
@@ -145,8 +145,8 @@ def softmax_dropout_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     assert dy is not None and y is not None
     dropped = op.DropoutGrad(dy, mask, ratio, op.const(True), _domain=MS)
     axis = attribute(node, "axis", 1)
-    flat = [op.Flatten(value, axis=axis) for value in (dropped, y, g)]
-    d_dropped, d_y = (op.reshape_like(d, y) for d in _softmax(op, *flat, 1) if d is not None)
+    rows = [op.Flatten(value, axis=axis) for value in (dropped, y, g)]
+    d_dropped, d_y = (op.reshape_like(d, y) for d in _softmax(op, rows[0], rows[1], rows[2], 1))
     d_dy = op.DropoutGrad(d_dropped, mask, ratio, op.const(True), _domain=MS)
     return [d_dy, None, d_y, None][: len(node.inputs)]
 

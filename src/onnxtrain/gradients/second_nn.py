@@ -31,7 +31,7 @@ def conv_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
         terms[1] = forward(x, g_w, **options)
         d_x, _, _ = again(dy, x, g_w, **options, _outputs=3, _domain=MS)
     if g_b is not None:
-        spatial = list(range(1, need_rank(dy, node.op_type) - 1))
+        spatial = list(range(1, need_rank(x, node.op_type) - 1))
         terms[2] = op.expand(op.unsqueeze(g_b, spatial), dy)
     return [op.add(*terms), d_x, d_w]
 

@@ -35,7 +35,8 @@ def clip_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     (x,) = operands(node)
     low, high = attribute(node, "min", None), attribute(node, "max", None)
     bounds = [None if bound is None else op.scalar(bound, x) for bound in (low, high)]
-    return [_inside(op, x, bounds[0], bounds[1], dy)]
+    below, above = _outside(op, x, bounds[0], bounds[1])
+    return [_inside(op, below, above, dy)]
 
 
 @gradient("Clip", since=11)
@@ -44,16 +45,14 @@ def clip(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     x, low, high = inputs_of(node, 3)
     assert x is not None
     below, above = _outside(op, x, low, high)
+    grads: list[Grad] = [_inside(op, below, above, dy), None, None]
     zero = op.scalar(0, x)
-    grads: list[Grad] = [_inside(op, x, low, high, dy)]
     if low is not None and below is not None:
         taken = below if above is None else op.And(below, op.Not(above))
-        grads.append(op.unbroadcast(op.where(taken, dy, zero), to=low))
-    else:
-        grads.append(None)
-    if high is not None:
-        grads.append(op.unbroadcast(op.where(above, dy, zero), to=high))
-    return [*grads, None][: len(node.inputs)]
+        grads[1] = op.unbroadcast(op.where(taken, dy, zero), to=low)
+    if high is not None and above is not None:
+        grads[2] = op.unbroadcast(op.where(above, dy, zero), to=high)
+    return grads[: len(node.inputs)]
 
 
 def _outside(op: Ops, x: ir.Value, low: Grad, high: Grad) -> tuple[Grad, Grad]:
@@ -65,9 +64,8 @@ def _outside(op: Ops, x: ir.Value, low: Grad, high: Grad) -> tuple[Grad, Grad]:
     return below, above
 
 
-def _inside(op: Ops, x: ir.Value, low: Grad, high: Grad, dy: ir.Value) -> ir.Value:
-    below, above = _outside(op, x, low, high)
-    if below is None and above is None:
-        return dy
-    outside = op.Or(below, above) if below is not None and above is not None else below or above
-    return op.where(outside, op.scalar(0, x), dy)
+def _inside(op: Ops, below: Grad, above: Grad, dy: ir.Value) -> ir.Value:
+    if below is not None and above is not None:
+        below = op.Or(below, above)
+    outside = above if below is None else below
+    return dy if outside is None else op.where(outside, op.scalar(0, dy), dy)

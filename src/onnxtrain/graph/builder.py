@@ -35,12 +35,12 @@ class Ops:
 
     Args:
         graph: Where constants are registered; its opset imports decide which form is emitted.
-        prefix: What names of nodes and values begin with.
+        prefix: What names of nodes and values begin with; numbered if it was used before.
     """
 
     def __init__(self, graph: ir.Graph, prefix: str) -> None:
         self.graph = graph
-        self.prefix = prefix
+        self.prefix = _fresh(graph, prefix)
         self.nodes: list[ir.Node] = []
         self._count = 0
 
@@ -262,6 +262,15 @@ class Ops:
         if len(present) < 2:
             return present[0] if present else None
         return self.Sum(*present)
+
+
+def _fresh(graph: ir.Graph, prefix: str) -> str:
+    """A prefix that no other builder of the graph has; a node may be differentiated twice."""
+    used: dict[str, int] = graph.meta.setdefault("onnxtrain.prefixes", {})
+    used[prefix] = used.get(prefix, 0) + 1
+    if not prefix or used[prefix] == 1:
+        return prefix
+    return f"{prefix.removesuffix('/')}{used[prefix]}/"
 
 
 def _reduced_axes(grad: ir.Shape | None, to: ir.Shape | None) -> list[int] | None:

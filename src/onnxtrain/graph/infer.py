@@ -26,7 +26,7 @@ def infer(model: ir.Model) -> ir.Model:
     with _large_initializers_as_inputs(model.graph):
         proto = ir.to_proto(model)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         raise GraphError(f"types or shapes of the model do not fit: {error}") from error
     result = ir.serde.deserialize_model(inferred)

@@ -17,6 +17,7 @@ from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry
 from onnxtrain.runtime.feeds import Feeds
+from onnxtrain.runtime.io_binding import IOBinding
 from onnxtrain.runtime.lower import LowerOptions, lower
 from onnxtrain.runtime.options import ProviderLike, SessionOptions, choose_provider
 from onnxtrain.runtime.ort_value import OrtValue
@@ -124,6 +125,14 @@ class InferenceSession:
                 f"  outputs  {', '.join(self._outputs)}"
             )
         return [self._outputs[name] for name in output_names]
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs tied to memory, for ``run_with_iobinding``."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Run the model on bound memory."""
+        iobinding.run()
 
     def end_profiling(self) -> str:
         """Write the Chrome trace and say where it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Collection
 
 import onnx
 
@@ -81,18 +82,19 @@ def trial_types(case: Case) -> list[DataType]:
     free = [index for index, item in enumerate(case.inputs) if item and item.dtype is None]
     if not free or schema is None:
         return wanted[:1]
+    drawn = case.draw()
     formals = list(schema.inputs)
     constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     for index in free:
         name = formals[min(index, len(formals) - 1)].type_str
         allowed = constraints.get(name, {name})
-        wanted = [dtype for dtype in wanted if _strings(dtype) & allowed]
+        form = "seq(tensor({}))" if isinstance(drawn[index], list) else "tensor({})"
+        wanted = [d for d in wanted if _allows(allowed, form.format(dtype_name(d)))]
     return wanted
 
 
-def _strings(dtype: DataType) -> set[str]:
-    tensor = f"tensor({dtype_name(dtype)})"
-    return {tensor, f"seq({tensor})", f"optional({tensor})", f"optional(seq({tensor}))"}
+def _allows(allowed: Collection[str], type_: str) -> bool:
+    return type_ in allowed or f"optional({type_})" in allowed
 
 
 def one_type(case: Case) -> DataType | None:

@@ -71,12 +71,13 @@ def layer_normalization_grad(
     # CUDA takes 16-bit data with float32 statistics
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
     kind = x.dtype if one_type else work
-    dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale))
+    dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale.expand(sizes)))
     mean, inverse = (t.to(work).reshape(rows).contiguous() for t in (mean, inv_std_dev))
     dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
         dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
     )
-    return dx.to(x.dtype), dscale.to(scale.dtype), dbias.to(scale.dtype)
+    dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in (dscale, dbias))
+    return dx.to(x.dtype), dscale, dbias
 
 
 @kernel("InvertibleLayerNormalizationGrad", domain=MS, outputs=3, V=FLOATS)

@@ -76,7 +76,7 @@ def simplified_layer_normalization_grad(
         # a stashed value that is coarser than the data would cost the gradient its precision
         inverse = inverse_root(wide, axes, epsilon)
     normal = wide * inverse
-    dscale = scale_grad(grad * normal, sizes)
+    dscale = scale_grad(grad * normal, sizes).sum_to_size(scale.shape)
     inner = grad * scale
     dx = inverse * (inner - normal * (inner * normal).mean(axes, keepdim=True))
     return dx.to(x.dtype), dscale.to(scale.dtype)

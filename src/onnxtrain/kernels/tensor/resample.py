@@ -84,10 +84,9 @@ class Taps:
         shape = list(dy.shape)
         shape[self.axis.index] = self.axis.size
         dx = dy.new_zeros(shape)
-        weights = torch.ones_like(self.places, dtype=dy.dtype)
-        weights = weights if self.weights is None else self.weights
-        for place, weight in zip(self.places, self._shaped(weights, dy), strict=True):
-            part = dy * weight
+        weights = None if self.weights is None else self._shaped(self.weights, dy)
+        for k, place in enumerate(self.places):
+            part = dy if weights is None else dy * weights[k]
             place = place.reshape([-1 if i == self.axis.index else 1 for i in range(dy.ndim)])
             add_at(dx, self.axis.index, place.expand_as(part), part, ordered=ordered)
         return dx

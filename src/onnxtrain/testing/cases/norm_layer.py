@@ -269,6 +269,37 @@ def _known_rms() -> Input:
     return Input(lambda g: _rms_norm(_known(0).make(g), torch.ones(()))[1], FLOAT, grad=False)
 
 
+_BROADCAST_SCALE = [
+    Case(
+        "LayerNormalizationGrad",
+        [normal(4, 3, 6), normal(4, 3, 6), normal(6), normal(4), uniform(4, low=0.5, high=2)],
+        lambda dy, x, scale, *rest, axis: tuple(
+            t if i == 0 else t.sum(0)
+            for i, t in enumerate(_layer_grad(dy, x, scale, *rest, axis=axis))
+        ),
+        {"axis": 1},
+        domain=MS,
+        outputs=3,
+        dtypes=frozenset({FLOAT, DOUBLE}),
+        gradient=False,
+        name="broadcast_scale",
+    ),
+    Case(
+        "SimplifiedLayerNormalizationGrad",
+        [normal(4, 3, 6), normal(4, 3, 6), normal(3, 1), uniform(4, low=0.5, high=2)],
+        lambda dy, x, scale, inverse, axis: tuple(
+            t if i == 0 else t.sum(1, keepdim=True)
+            for i, t in enumerate(_rms_grad(dy, x, scale, inverse, axis=axis))
+        ),
+        {"axis": 1},
+        domain=MS,
+        outputs=2,
+        dtypes=frozenset({FLOAT, DOUBLE}),
+        gradient=False,
+        name="broadcast_scale",
+    ),
+]
+
 # float statistics are too coarse for the gradient of double data
 _COARSE = [
     Case(
@@ -293,4 +324,4 @@ _COARSE = [
     ),
 ]
 
-CASES = [*_LAYER, *_SKIP, *_GRADS, *_COARSE]
+CASES = [*_LAYER, *_SKIP, *_GRADS, *_BROADCAST_SCALE, *_COARSE]

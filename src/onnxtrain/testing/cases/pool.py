@@ -57,7 +57,8 @@ def _pooled(x: Tensor, function: Callable[[Tensor, int], Tensor], **attributes: 
     return torch.stack(results, -1).reshape(*x.shape[:2], *map(len, places))
 
 
-def _max_pool(x: Tensor, *, storage_order: int = 0, **attributes: Any) -> tuple[Tensor, Tensor]:
+def max_pool(x: Tensor, *, storage_order: int = 0, **attributes: Any) -> tuple[Tensor, Tensor]:
+    """Maxima and their places in the whole tensor."""
     y = _pooled(x, lambda values, count: values.amax(-1), **attributes)
     sizes = list(x.shape[2:])
     inside = torch.arange(math.prod(sizes))
@@ -72,11 +73,14 @@ def _max_pool(x: Tensor, *, storage_order: int = 0, **attributes: Any) -> tuple[
     return y, found.reshape(y.shape)
 
 
-def _max_only(x: Tensor, **attributes: Any) -> Tensor:
-    return _max_pool(x, **attributes)[0]
+def max_only(x: Tensor, **attributes: Any) -> Tensor:
+    """Maxima."""
+    return max_pool(x, **attributes)[0]
 
 
-def _average_pool(x: Tensor, *, count_include_pad: int = 0, **attributes: Any) -> Tensor:
+def average_pool(x: Tensor, *, count_include_pad: int = 0, **attributes: Any) -> Tensor:
+    """Means."""
+
     def mean(values: Tensor, count: int) -> Tensor:
         return values.sum(-1) / count if count_include_pad else values.mean(-1)
 
@@ -153,17 +157,17 @@ def _rows(
 
 
 _MAX = [
-    *_rows("MaxPool", _max_only, _ALL),
-    *_rows("MaxPool", _max_pool, _ALL, outputs=2, suffix="_indices"),
-    *_rows("MaxPool", _max_pool, _ALL, outputs=2, more={"storage_order": 1}, suffix="_columns"),
-    *_rows("MaxPool", _max_only, {"pads": _WINDOWS["pads"]}, opset=7),
-    *_rows("MaxPool", _max_pool, {"pads": _WINDOWS["pads"]}, opset=8, outputs=2),
-    *_rows("MaxPool", _max_only, {"ceil": _CEILED["ceil"]}, opset=_OLD),
+    *_rows("MaxPool", max_only, _ALL),
+    *_rows("MaxPool", max_pool, _ALL, outputs=2, suffix="_indices"),
+    *_rows("MaxPool", max_pool, _ALL, outputs=2, more={"storage_order": 1}, suffix="_columns"),
+    *_rows("MaxPool", max_only, {"pads": _WINDOWS["pads"]}, opset=7),
+    *_rows("MaxPool", max_pool, {"pads": _WINDOWS["pads"]}, opset=8, outputs=2),
+    *_rows("MaxPool", max_only, {"ceil": _CEILED["ceil"]}, opset=_OLD),
     *(
         Case(
             "MaxPool",
             [integers(1, 2, 5, 6, low=low, high=100, dtype=dtype)],
-            lambda x, **attributes: _max_only(x.to(torch.int64), **attributes),
+            lambda x, **attributes: max_only(x.to(torch.int64), **attributes),
             {"kernel_shape": (3, 2), "pads": (1, 0, 1, 1)},
             gradient=False,
             name=dtype.name.lower(),
@@ -172,13 +176,13 @@ _MAX = [
     ),
 ]
 _AVERAGE = [
-    *_rows("AveragePool", _average_pool, _ALL),
+    *_rows("AveragePool", average_pool, _ALL),
     *_rows(
-        "AveragePool", _average_pool, _ALL, more={"count_include_pad": 1}, suffix="_count_padding"
+        "AveragePool", average_pool, _ALL, more={"count_include_pad": 1}, suffix="_count_padding"
     ),
-    *_rows("AveragePool", _average_pool, {"pads": _WINDOWS["pads"]}, opset=7),
-    *_rows("AveragePool", _average_pool, {"uneven_pads": _WINDOWS["uneven_pads"]}, opset=11),
-    *_rows("AveragePool", _average_pool, {"dilations": _DILATED["dilations"]}, opset=19),
+    *_rows("AveragePool", average_pool, {"pads": _WINDOWS["pads"]}, opset=7),
+    *_rows("AveragePool", average_pool, {"uneven_pads": _WINDOWS["uneven_pads"]}, opset=11),
+    *_rows("AveragePool", average_pool, {"dilations": _DILATED["dilations"]}, opset=19),
 ]
 _LP = [
     *_rows("LpPool", _lp_pool, _ALL),

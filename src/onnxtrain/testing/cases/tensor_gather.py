@@ -126,10 +126,18 @@ _GATHER_GRAD = [
     ),
     Case(
         "GatherGrad",
-        [shape_input(4, 2), given([[0, 2], [2, -4]]), normal(4, 2)],
+        [shape_input(4, 2), given([[0, 2], [2, -4]]), normal(2, 2, 2)],
         _gather_grad,
         domain=MS,
         name="same-row-twice",
+    ),
+    Case(
+        "GatherGrad",
+        [shape_input(4, 2), given([[0, 2], [2, -4]]), normal(4, 2)],
+        _gather_grad,
+        domain=MS,
+        name="flat-dy",
+        gradient=False,
     ),
 ]
 _ELEMENTS = [

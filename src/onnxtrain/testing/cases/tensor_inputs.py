@@ -42,9 +42,9 @@ def without_repeats(*shape: int, size: int, axis: int) -> Input:
 
 
 def transposed(forward: Callable[[Tensor], Tensor], shape: Sequence[int], dy: Tensor) -> Tensor:
-    """The gradient of a function that is linear in its argument, by torch autograd."""
+    """The gradient of a linear function by torch autograd, itself differentiable in ``dy``."""
     with torch.enable_grad():
         x = torch.zeros(tuple(shape), dtype=dy.dtype, requires_grad=True)
         y = forward(x)
-        (dx,) = torch.autograd.grad(y, x, dy.detach().reshape(y.shape))
+        (dx,) = torch.autograd.grad(y, x, dy.reshape(y.shape), create_graph=True)
     return dx

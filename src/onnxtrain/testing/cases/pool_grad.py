@@ -1,0 +1,101 @@
+"""Rows for the gradients of pools, which are told the shape of what was pooled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxtrain.testing.autograd import pulled_back
+from onnxtrain.testing.case import Case, Input, given, normal, shape_input
+from onnxtrain.testing.cases import pool
+from onnxtrain.types import DataType
+
+
+def _average_grad(dy: Tensor, shape: Tensor, **attributes: Any) -> Tensor:
+    x = torch.zeros(shape.tolist(), dtype=dy.dtype)
+    [grad] = pulled_back(lambda x: pool.average_pool(x, **attributes), [x], dy)
+    return grad
+
+
+def _max_grad(
+    dy: Tensor, indices: Tensor, shape: Tensor, storage_order: int = 0, **_: Any
+) -> Tensor:
+    """Sum of the gradients whose index is an element's own."""
+    sizes = shape.tolist()
+    places = torch.arange(shape.prod()).reshape(sizes)
+    if storage_order:
+        inside = list(range(2, len(sizes)))
+        turned = [*sizes[:2], *reversed(sizes[2:])]
+        places = places.reshape(turned).permute(0, 1, *reversed(inside))
+    match = (places.reshape(-1, 1) == indices.reshape(1, -1)).to(dy.dtype)
+    return (match @ dy.reshape(-1)).reshape(sizes)
+
+
+def _drawn(case: Case) -> Tensor:
+    [x] = case.draw()
+    assert x is not None
+    return x
+
+
+def _indices(case: Case) -> Input:
+    """The indices that a row of MaxPool gives."""
+
+    def make(generator: torch.Generator) -> Tensor:
+        return pool.max_pool(_drawn(case), **case.attributes)[1]
+
+    return Input(make, DataType.INT64, grad=False)
+
+
+_NEWEST = [case for case in pool.CASES if case.opset is None and case.gradient]
+_AVERAGE = [
+    Case(
+        "AveragePoolGrad",
+        [
+            normal(*pool.average_pool(_drawn(case), **case.attributes).shape),
+            shape_input(*_drawn(case).shape),
+        ],
+        _average_grad,
+        case.attributes,
+        gradient=False,
+        name=case.name,
+    )
+    for case in _NEWEST
+    if case.op == "AveragePool"
+]
+_MAX = [
+    Case(
+        "MaxPoolGrad",
+        [
+            normal(*pool.max_only(_drawn(case), **case.attributes).shape),
+            _indices(case),
+            shape_input(*_drawn(case).shape),
+        ],
+        _max_grad,
+        case.attributes,
+        gradient=False,
+        name=case.name,
+    )
+    for case in _NEWEST
+    if case.op == "MaxPool" and case.outputs == 2
+]
+_FED = [
+    Case(
+        "AveragePoolGrad",
+        [normal(2, 3, 4), given([2, 3, 5])],
+        _average_grad,
+        {"kernel_shape": (2,)},
+        gradient=False,
+        name="shape_at_run_time",
+    ),
+    Case(
+        "MaxPoolGrad",
+        [normal(1, 1, 3), given([[[1, 1, 4]]]), given([1, 1, 5])],
+        _max_grad,
+        gradient=False,
+        name="shape_at_run_time",
+    ),
+]
+
+CASES = [*_AVERAGE, *_MAX, *_FED]

@@ -1,0 +1,94 @@
+import onnx_ir as ir
+import pytest
+
+from graph.text import model, values
+from onnxtrain.errors import GraphError
+from onnxtrain.graph.infer import SMALL, infer, infer_node
+from onnxtrain.types import MS, DataType
+
+
+def test_types_and_shapes_are_written_into_every_value() -> None:
+    found = values(
+        infer(model("(float[N,3] x) => (float[3,N] z) { y = Neg(x)  z = Transpose(y) }"))
+    )
+    assert found["y"].dtype == DataType.FLOAT and str(found["y"].shape) == "[N,3]"
+    assert str(found["z"].shape) == "[3,N]"
+
+
+def test_training_operators_are_known() -> None:
+    of = model(
+        "(float[2,3] dy, float[2,3] y) => (float[M,N] dx) "
+        "{ dx = com.microsoft.SoftmaxGrad_13(dy, y) }",
+        com_microsoft=1,
+    )
+    infer(of)
+    assert str(values(of)["dx"].shape) == "[2,3]"
+
+
+def test_shapes_computed_from_shapes_are_followed() -> None:
+    of = model(
+        "(float[N,4] x, float[N,2,2] v) => (float[A,B] z) "
+        "{ s = Shape(x)  y = Reshape(v, s)  z = Neg(y) }"
+    )
+    assert str(values(infer(of))["y"].shape) == "[N,4]"
+
+
+def test_large_initializers_are_spared_and_stay_in_order() -> None:
+    big = ", ".join(["1"] * SMALL)
+    of = model(
+        f"(float[1] x) => (float[N] z) <float[{SMALL}] w = {{{big}}}, float[1] s = {{1}}> "
+        "{ y = Add(x, w)  z = Add(y, s) }"
+    )
+    before = list(of.graph.initializers), list(of.graph.inputs)
+    assert str(values(infer(of))["y"].shape) == f"[{SMALL}]"
+    assert (list(of.graph.initializers), list(of.graph.inputs)) == before
+    assert of.graph.initializers["w"].const_value is not None
+
+
+def test_shapes_that_are_known_better_are_kept() -> None:
+    of = model("(float[M] x, int64[1] s) => (float[3] y) { y = Reshape(x, s) }")
+    assert str(values(infer(of))["y"].shape) == "[3]"
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(GraphError, match="types or shapes of the model do not fit"):
+        infer(model("(float[2] x, int64[2] k) => (float[2] y) { y = Add(x, k) }"))
+
+
+def test_one_node_is_inferred_from_its_inputs() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape(["N", 2]))
+    node = ir.node("Shape", [x])
+    node.outputs[0].name = "s"
+    infer_node(node, {"": 21})
+    assert node.outputs[0].dtype == DataType.INT64 and str(node.outputs[0].shape) == "[2]"
+
+
+def test_unknown_inputs_leave_outputs_unknown() -> None:
+    node = ir.node("Neg", [ir.Value(name="x")])
+    node.outputs[0].name = "y"
+    infer_node(node, {"": 21})
+    assert node.outputs[0].type is None
+
+
+def test_an_operator_that_the_opset_lacks_is_named() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape([2]))
+    node = ir.node("Sign", [x], name="n")
+    with pytest.raises(GraphError, match="opset 7 has no operator Sign, which node 'n' needs"):
+        infer_node(node, {"": 7})
+
+
+def test_operators_of_unknown_domains_are_left_alone() -> None:
+    node = ir.node("Whatever", [ir.Value(name="x")], domain="my.own")
+    infer_node(node, {"": 21, "my.own": 1})
+    node = ir.node("Whatever", [ir.Value(name="x")], domain=MS)
+    infer_node(node, {"": 21, MS: 1})
+    assert node.outputs[0].type is None
+
+
+def test_wrong_types_of_one_node_are_refused() -> None:
+    a = ir.Value(name="a", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape([2]))
+    b = ir.Value(name="b", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape([3]))
+    node = ir.node("Add", [a, b], name="n")
+    node.outputs[0].name = "y"
+    with pytest.raises(GraphError, match="types or shapes of node 'n' do not fit"):
+        infer_node(node, {"": 21})

@@ -1,0 +1,152 @@
+import pathlib
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from graph.text import proto
+from onnxtrain.errors import ModelError
+from onnxtrain.graph.load import load_model
+
+TEXT = "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+
+
+@pytest.fixture
+def external(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A model whose weight lies in a file beside it."""
+    path = tmp_path / "model.onnx"
+    stored = proto(TEXT)
+    weight = numpy_helper.from_array(np.array([1, 2], np.float32), "w")
+    stored.graph.initializer[0].CopyFrom(weight)
+    onnx.save(
+        stored,
+        path,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    return path
+
+
+def moved(path: pathlib.Path, location: str) -> pathlib.Path:
+    """The same model, whose weight is said to be somewhere else."""
+    stored = onnx.load(path, load_external_data=False)
+    for entry in stored.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = location
+    path.write_bytes(stored.SerializeToString())
+    return path
+
+
+def test_every_form_gives_the_same_model(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(proto(TEXT), path)
+    for source in (path, str(path), path.read_bytes(), proto(TEXT)):
+        loaded = load_model(source)
+        assert [node.op_type for node in loaded.graph] == ["Add"]
+        assert loaded.graph.initializers["w"].const_value.numpy().tolist() == [1, 2]
+
+
+def test_an_ir_model_is_taken_as_it_is() -> None:
+    given = ir.from_proto(proto(TEXT))
+    assert load_model(given) is given
+
+
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(ModelError, match="cannot take a int for a model"):
+        load_model(3)  # type: ignore[arg-type]
+
+
+def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ModelError, match=r"there is no file '.*none\.onnx'"):
+        load_model(tmp_path / "none.onnx")
+
+
+def test_a_folder_is_no_model(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"not a model at all", b"\x08\x0a\xff", b""])
+def test_bytes_that_are_no_model_are_refused(data: bytes) -> None:
+    with pytest.raises(ModelError, match="is not an ONNX model"):
+        load_model(data)
+
+
+def test_a_truncated_file_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "m.onnx"
+    whole = proto(TEXT).SerializeToString()
+    for size in range(1, len(whole) - 1, 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelError):
+            load_model(path)
+
+
+def test_a_model_without_opsets_is_refused() -> None:
+    bare = proto(TEXT)
+    bare.ClearField("opset_import")
+    with pytest.raises(ModelError, match="it has no graph or no opset import"):
+        load_model(bare)
+
+
+def test_external_data_is_found_beside_the_model(
+    external: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(external.parent.parent)
+    loaded = load_model(external)
+    assert loaded.graph.initializers["w"].const_value.numpy().tolist() == [1, 2]
+
+
+def test_external_data_needs_a_path(external: pathlib.Path) -> None:
+    with pytest.raises(ModelError, match="without a path there is no folder to look in"):
+        load_model(external.read_bytes())
+
+
+def test_missing_external_data_is_named(external: pathlib.Path) -> None:
+    (external.parent / "weights.bin").unlink()
+    with pytest.raises(ModelError, match=r"external data file 'weights\.bin' is missing"):
+        load_model(external)
+
+
+def test_truncated_external_data_is_refused(external: pathlib.Path) -> None:
+    data = external.parent / "weights.bin"
+    data.write_bytes(data.read_bytes()[:5])
+    with pytest.raises(ModelError, match="is truncated: tensor 'w' ends at byte 8, the file at 5"):
+        load_model(external)
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "a/../../secret.bin"])
+def test_external_data_outside_the_folder_is_refused(
+    external: pathlib.Path, location: str
+) -> None:
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(moved(external, location))
+
+
+def test_absolute_paths_of_external_data_are_refused(external: pathlib.Path) -> None:
+    inside = str(external.parent / "weights.bin")
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(moved(external, inside))
+
+
+def test_links_out_of_the_folder_are_refused(external: pathlib.Path) -> None:
+    outside = external.parent.parent / "outside.bin"
+    outside.write_bytes(np.ones(2, np.float32).tobytes())
+    (external.parent / "link.bin").symlink_to(outside)
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(moved(external, "link.bin"))
+
+
+def test_external_data_of_attributes_is_checked_too(tmp_path: pathlib.Path) -> None:
+    stored = proto("() => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }")
+    tensor = stored.graph.node[0].attribute[0].t
+    tensor.CopyFrom(numpy_helper.from_array(np.ones(2, np.float32)))
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../x.bin")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(stored.SerializeToString())
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(path)

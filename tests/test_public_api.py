@@ -1,0 +1,38 @@
+"""What ``import onnxtrain`` offers."""
+
+import ast
+import inspect
+import pathlib
+
+import pytest
+
+import onnxtrain
+
+
+@pytest.mark.parametrize("name", onnxtrain.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(onnxtrain, name)
+    assert inspect.getdoc(value), f"{name} has no docstring"
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(pathlib.Path(onnxtrain.__file__).read_text())
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == set(onnxtrain.__all__)
+
+
+def test_what_can_be_reached_is_listed() -> None:
+    assert set(dir(onnxtrain)) == {*onnxtrain.__all__, "__version__"}
+    assert onnxtrain.__all__ == sorted(onnxtrain.__all__)
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="module 'onnxtrain' has no attribute 'nothing'"):
+        _ = onnxtrain.nothing
