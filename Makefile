@@ -25,6 +25,7 @@ help:
 venv: $(READY)
 
 $(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV), which takes a minute or more"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@

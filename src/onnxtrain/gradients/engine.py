@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError
-from onnxtrain.gradients.rules import find_rule
+from onnxtrain.gradients.rules import Rule, find_rule
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import blank_unused_outputs, is_used, unique_name, value_names
@@ -133,12 +133,24 @@ class _Backward:
             return
         op = Ops(self.graph, f"{node.name}_Grad/")
         dys = [self._total(v) if v in self.arrived else None for v in node.outputs]
+        self._check_outputs(rule, node, dys)
         grads = rule.apply(op, node, dys)
         self._append(op.nodes)
         for value, grad in zip(node.inputs, grads, strict=False):
             if grad is not None and value is not None and value in self.reached:
                 self._check(node, value, grad)
                 self._arrive(value, grad)
+
+    def _check_outputs(self, rule: Rule, node: ir.Node, dys: Sequence[ir.Value | None]) -> None:
+        """A rule that knows the first output only must not lose the gradient of another."""
+        if rule.fn is None or rule.all_outputs:
+            return
+        if lost := [v.name for v, dy in zip(node.outputs[1:], dys[1:], strict=True) if dy]:
+            raise NoGradientError(
+                f"the gradient rule of {op_name(node.domain, node.op_type)} takes the gradient of "
+                f"the first output only, but '{lost[0]}' of node '{node.name}' needs one too\n"
+                f"  write a rule with @gradient('{node.op_type}', all_outputs=True)"
+            )
 
     def _check(self, node: ir.Node, value: ir.Value, grad: ir.Value) -> None:
         """A gradient has the type of what it is the gradient of; a wrong rule is caught here."""

@@ -23,14 +23,15 @@ def _max_grad(
     dy: Tensor, indices: Tensor, shape: Tensor, storage_order: int = 0, **_: Any
 ) -> Tensor:
     """Sum of the gradients whose index is an element's own."""
-    sizes = shape.tolist()
-    places = torch.arange(shape.prod()).reshape(sizes)
+    sizes: list[int] = shape.tolist()
+    places = torch.arange(int(shape.prod())).reshape(sizes)
     if storage_order:
         inside = list(range(2, len(sizes)))
         turned = [*sizes[:2], *reversed(sizes[2:])]
         places = places.reshape(turned).permute(0, 1, *reversed(inside))
     match = (places.reshape(-1, 1) == indices.reshape(1, -1)).to(dy.dtype)
-    return (match @ dy.reshape(-1)).reshape(sizes)
+    summed: Tensor = match @ dy.reshape(-1)
+    return summed.reshape(sizes)
 
 
 def _drawn(case: Case) -> Tensor:

@@ -1,0 +1,77 @@
+from graph.text import model, values
+from onnxtrain.graph.edit import (
+    blank_unused_outputs,
+    extra_output,
+    is_used,
+    remove_dead,
+    unique_name,
+    value_names,
+)
+
+IF = """(bool c, float[2] x) => (float[2] y) {
+    y = If(c) <then_branch = then () => (float[2] a) { a = Neg(x) },
+               else_branch = other () => (float[2] b) { b = Abs(x) }>
+}"""
+
+
+def test_names_of_subgraphs_are_taken_too() -> None:
+    graph = model(IF).graph
+    assert value_names(graph) == {"c", "x", "y", "a", "b"}
+    assert unique_name(graph, "z") == "z"
+    assert unique_name(graph, "a") == "a_2"
+
+
+def test_use_is_reading_or_returning() -> None:
+    found = values(model("(float[2] x) => (float[2] y) { y = Neg(x)  z = Abs(x) }"))
+    assert {name for name, v in found.items() if is_used(v)} == {"x", "y"}
+
+
+def test_dead_nodes_go_with_what_only_they_read() -> None:
+    graph = model(
+        "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> "
+        "{ y = Neg(x)  z = Add(x, w)  u = Abs(z) }"
+    ).graph
+    remove_dead(graph)
+    assert [node.op_type for node in graph] == ["Neg"] and not graph.initializers
+
+
+def test_nodes_that_are_kept_stay() -> None:
+    graph = model("(float[2] x) => (float[2] y) { y = Neg(x)  z = Abs(x) }").graph
+    remove_dead(graph, keep=lambda node: node.op_type == "Abs")
+    assert len(graph) == 2
+
+
+def test_unused_outputs_lose_their_names() -> None:
+    graph = model("(float[4] x, int64[1] k) => (int64[N] i) { v, i = TopK(x, k) }").graph
+    blank_unused_outputs(graph[0])
+    assert [v.name for v in graph[0].outputs] == ["", "i"]
+    graph = model("(float[4] x, int64[1] k) => (float[N] v) { v, i = TopK(x, k) }").graph
+    blank_unused_outputs(graph[0])
+    assert [v.name for v in graph[0].outputs] == ["v"]
+
+
+def test_outputs_that_are_kept_keep_their_names() -> None:
+    graph = model("(float[4] x, int64[1] k) => (float[N] v) { v, i = TopK(x, k) }").graph
+    blank_unused_outputs(graph[0], keep=[graph[0].outputs[1]])
+    assert [v.name for v in graph[0].outputs] == ["v", "i"]
+
+
+def test_outputs_that_are_counted_stay() -> None:
+    graph = model("(float[4] x) => (float[2] a) { a, b = Split<num_outputs=2>(x) }").graph
+    blank_unused_outputs(graph[0])
+    assert [v.name for v in graph[0].outputs] == ["a", "b"]
+
+
+def test_a_missing_output_is_added_and_typed() -> None:
+    graph = model("(float[2] x) => (float[2] y) { y = Dropout(x) }").graph
+    node = graph[0]
+    mask = extra_output(node, 1, "x", like=graph.inputs[0])
+    assert mask.name == "x_2" and str(mask.shape) == "[2]"
+    assert extra_output(node, 1, "other") is mask and mask.name == "x_2"
+
+
+def test_outputs_in_between_stay_unnamed() -> None:
+    graph = model("(float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }").graph
+    added = extra_output(graph[0], 2, "inv_std")
+    assert [v.name for v in graph[0].outputs] == ["y", "", "inv_std"]
+    assert added is graph[0].outputs[2]
