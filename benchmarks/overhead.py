@@ -1,6 +1,6 @@
 """What onnxtrain itself costs: Python time per node of a plan, import time, answer time.
 
-    python benchmarks/overhead.py [--save]
+python benchmarks/overhead.py [--save]
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import time
 
 import onnx_ir as ir
 import torch
-from report import append, table
 
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.registry import KernelRegistry, kernel
 from onnxtrain.runtime.lower import lower
 from onnxtrain.runtime.program import Program
+from report import append, table
 
 NODES = 1000
 PRIVATE = KernelRegistry()
@@ -43,7 +43,7 @@ def chain(nodes: int) -> ir.Model:
     return ir.Model(graph, ir_version=10)
 
 
-def best(fn, repeat: int = 30) -> float:  # noqa: ANN001
+def best(fn, repeat: int = 30) -> float:
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -97,7 +97,11 @@ def start_up() -> list[dict[str, object]]:
             "microseconds": (whole - torch_alone) * 1e6,
             "note": "every module that training needs",
         },
-        {"what": "onnxtrain --help", "microseconds": answer * 1e6, "note": "process start included"},
+        {
+            "what": "onnxtrain --help",
+            "microseconds": answer * 1e6,
+            "note": "process start included",
+        },
     ]
 
 

@@ -1,6 +1,6 @@
 """Whole training steps (forward, backward, AdamW) against torch eager, in one run.
 
-    python benchmarks/steps.py [--device cuda] [--save]
+python benchmarks/steps.py [--device cuda] [--save]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import copy
 import io
+import itertools
 import statistics
 import time
 import warnings
@@ -15,10 +16,10 @@ import warnings
 import onnx
 import torch
 import torch.nn.functional as F
-from report import append, table
 from torch import nn
 
 from onnxtrain import Trainer
+from report import append, table
 
 
 class Cnn(nn.Module):
@@ -51,7 +52,7 @@ class Encoder(nn.Module):
 
 def mlp() -> nn.Module:
     sizes = (784, 512, 512, 10)
-    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+    layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
 
 
@@ -73,7 +74,7 @@ def export(module: nn.Module, x: torch.Tensor) -> onnx.ModelProto:
     return onnx.load_from_string(buffer.getvalue())
 
 
-def milliseconds(step, device: str, seconds: float = 2.0) -> float:  # noqa: ANN001
+def milliseconds(step, device: str, seconds: float = 2.0) -> float:
     for _ in range(5):
         step()
     times, end = [], time.perf_counter() + seconds
@@ -86,7 +87,7 @@ def milliseconds(step, device: str, seconds: float = 2.0) -> float:  # noqa: ANN
     return statistics.median(times) * 1e3
 
 
-def torch_step(module: nn.Module, x: torch.Tensor, labels: torch.Tensor, device: str):  # noqa: ANN201
+def torch_step(module: nn.Module, x: torch.Tensor, labels: torch.Tensor, device: str):
     module = copy.deepcopy(module).train().to(device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxtrain import api, artifacts, backend, onnxblock
     from onnxtrain.errors import (
         CheckpointError,
+        DeviceError,
         FeedError,
         GraphError,
         LossError,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         NoGradientError,
         NoKernelError,
         OnnxTrainError,
+        OptionError,
         ParameterError,
         RegistrationError,
         SaveError,
@@ -46,6 +48,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "onnxtrain.errors": (
         "CheckpointError",
+        "DeviceError",
         "FeedError",
         "GraphError",
         "LossError",
@@ -54,6 +57,7 @@ _PLACES = {
         "NoKernelError",
         "NodeError",
         "OnnxTrainError",
+        "OptionError",
         "ParameterError",
         "RegistrationError",
         "SaveError",
@@ -79,6 +83,7 @@ _NAMES = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
     "CheckpointError",
+    "DeviceError",
     "FeedError",
     "GraphError",
     "GraphOptimizationLevel",
@@ -91,6 +96,7 @@ __all__ = [
     "NoKernelError",
     "NodeError",
     "OnnxTrainError",
+    "OptionError",
     "OrtValue",
     "ParameterError",
     "RegistrationError",

@@ -39,6 +39,14 @@ class NoGradientError(OnnxTrainError, NotImplementedError):
     """
 
 
+class OptionError(OnnxTrainError, ValueError):
+    """An option has a value that it cannot have, or that contradicts another one."""
+
+
+class DeviceError(OnnxTrainError, ValueError):
+    """A device or provider is unknown, or not there on this machine."""
+
+
 class FeedError(OnnxTrainError, ValueError):
     """An input is missing, unknown, or of the wrong type or shape."""
 

@@ -2,8 +2,8 @@
 
     python tests/golden/make_training.py PYTHON
 
-PYTHON is the interpreter of an environment with ``onnxruntime-training-cpu==1.19.2``; this script itself runs in the
-project's own environment, whose torch exports the models.
+PYTHON is the interpreter of an environment with ``onnxruntime-training-cpu==1.19.2``; this script
+itself runs in the project's own environment, whose torch exports the models.
 """
 
 import pathlib

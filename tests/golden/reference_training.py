@@ -4,8 +4,9 @@ Runs in an environment that has ``onnxruntime-training-cpu==1.19.2``:
 
     python reference_training.py FOLDER --frozen NAME ...
 
-FOLDER holds ``model.onnx`` and ``batch.npz`` (one array per input of the training model). It receives the four
-artifacts, a checkpoint after training and ``numbers.npz``: losses of all steps, gradients of the first, last weights.
+FOLDER holds ``model.onnx`` and ``batch.npz`` (one array per input of the training model). It
+receives the four artifacts, a checkpoint after training and ``numbers.npz``: losses of all steps,
+gradients of the first, last weights.
 """
 
 import argparse

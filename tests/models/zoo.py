@@ -49,7 +49,8 @@ class Encoder(nn.Module):
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10))
+    linear = [nn.Linear(a, b) for a, b in ((12, 32), (32, 32), (32, 10))]
+    return nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.Tanh(), linear[2])
 
 
 @dataclasses.dataclass(frozen=True)

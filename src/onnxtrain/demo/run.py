@@ -75,13 +75,12 @@ def train(trainer: Trainer, training: Batches, held_out: Batches, epochs: int) -
     curves = Curves()
     with display(total) as shown:
         for epoch in range(epochs):
-            losses = []
             for step in range(epoch * per_epoch, (epoch + 1) * per_epoch):
                 batch = training.at(step)
                 trainer.lr = LEARNING_RATE * (1 - step / total)
-                losses.append(trainer.step(batch))
-                shown.step(losses[-1], len(batch["image"]))
-            curves.losses += [float(loss) for loss in losses]
+                loss = trainer.step(batch)
+                shown.step(loss, len(batch["image"]))
+                curves.losses.append(float(loss))
             curves.add(trainer.evaluate(held_out), accuracy(trainer, held_out))
             _show(shown, f"epoch {epoch + 1:2}/{epochs}", curves)
     return curves

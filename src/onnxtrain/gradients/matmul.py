@@ -138,7 +138,8 @@ def det(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     size, rank = dim_of(x, -1), need_rank(x, "Det")
     if size is None:
         raise GraphError(
-            f"the gradient of Det needs the size of the matrices '{x.name}', node '{node.name}'"
+            f"the size of the matrices '{x.name}' is not known, the gradient of Det needs it, "
+            f"node '{node.name}'"
         )
     scale = op.unsqueeze(dy, [rank - 2, rank - 1])
     if size == 1:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, output_of, rank_of, real
+from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, need_rank, output_of, rank_of, real
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
@@ -99,8 +99,7 @@ def rms_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     x, scale = inputs_of(node, 2)
     assert x is not None and scale is not None
     wide = op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x
-    rank = rank_of(x)
-    assert rank is not None, f"the rank of '{x.name}' is not known"
+    rank = need_rank(x, "RMSNormalization")
     axes = list(range(axis_in(x, attribute(node, "axis", -1)), rank))
     epsilon = op.scalar(real(node, "epsilon", 1e-5), wide)
     variance = op.Add(op.reduce("ReduceMean", op.Mul(wide, wide), axes), epsilon)

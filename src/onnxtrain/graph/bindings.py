@@ -39,7 +39,7 @@ def _pairs(
         return
     for index, value in enumerate(values):
         formal = formals[min(index, len(formals) - 1)]
-        if index < len(formals) or formal.is_homogeneous:
+        if formal.is_homogeneous:
             yield formal.type_str, value
 
 

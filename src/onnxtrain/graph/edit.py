@@ -49,25 +49,25 @@ def remove_dead(graph: ir.Graph, keep: Callable[[ir.Node], bool] = lambda node: 
 
 
 def blank_unused_outputs(node: ir.Node, keep: Collection[ir.Value] = ()) -> None:
-    """Leave unused outputs of a node unnamed, so that a kernel need not compute them.
-
-    A node with a list of outputs keeps them all: their number has a meaning (Split).
-    """
-    if _has_output_list(node):
-        return
-    unused = [value for value in node.outputs if not is_used(value) and value not in keep]
-    for value in unused:
+    """Leave optional outputs of a node unnamed if nobody uses them."""
+    last = len(node.outputs) - 1
+    for index, value in reversed(list(enumerate(node.outputs))):
+        if is_used(value) or value in keep or not _is_optional(node, index):
+            continue
         value.name = ""
-    while len(node.outputs) > 1 and node.outputs[-1] in unused:
-        node.resize_outputs(len(node.outputs) - 1)
+        if index == last and index > 0:
+            node.resize_outputs(index)
+            last -= 1
 
 
-def _has_output_list(node: ir.Node) -> bool:
+def _is_optional(node: ir.Node, index: int) -> bool:
+    """Whether an output may be left out; those of a list (Split) may not, they are counted."""
     newest = onnx.defs.onnx_opset_version() if node.domain == ONNX else 1
     schema = schemas.get(node.domain, node.op_type, node.version or newest)
-    formals = () if schema is None else schema.outputs
-    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    return any(formal.option == variadic for formal in formals)
+    if schema is None:
+        return True
+    formal = schema.outputs[min(index, len(schema.outputs) - 1)]
+    return formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def extra_output(node: ir.Node, index: int, name: str, like: ir.Value | None = None) -> ir.Value:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
+from onnxtrain.graph.typecheck import check_types
 from onnxtrain.types import ONNX
 
 SMALL = 1024
@@ -26,12 +27,13 @@ def infer(model: ir.Model) -> ir.Model:
     with _large_initializers_as_inputs(model.graph):
         proto = ir.to_proto(model)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         raise GraphError(f"types or shapes of the model do not fit: {error}") from error
     result = ir.serde.deserialize_model(inferred)
     for graph, typed in zip(model.graphs(), result.graphs(), strict=True):
         _merge(graph, typed)
+    check_types(model)
     return model
 
 

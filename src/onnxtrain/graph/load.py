@@ -14,14 +14,18 @@ from onnxtrain.errors import ModelError
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
-def load_model(source: ModelLike) -> ir.Model:
+def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
     """Load a model; external data stays on disk until it is read.
+
+    Args:
+        source: Where the model is.
+        own: Whether an onnx-ir model is copied, for callers that change it.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
     if isinstance(source, ir.Model):
-        return source
+        return source.clone() if own else source
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the given ModelProto", folder=None)
     if isinstance(source, (bytes, bytearray, memoryview)):

@@ -11,6 +11,7 @@ from onnxtrain.types import CPU, CUDA, ONNX
 FAMILIES = (
     "activation",
     "control",
+    "control_flow",
     "loss",
     "math",
     "nn",

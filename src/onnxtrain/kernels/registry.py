@@ -22,7 +22,17 @@ from onnxtrain.types import CPU, CUDA, DataType, Provider, dtype_name, op_name
 
 BOTH = frozenset({CPU, CUDA})
 RESOURCES = frozenset(
-    {"wanted", "rng", "device", "deterministic", "opset", "groups", "node", "out_shape"}
+    {
+        "wanted",
+        "rng",
+        "device",
+        "deterministic",
+        "opset",
+        "groups",
+        "node",
+        "out_shape",
+        "out_types",
+    }
 )
 """What a kernel may ask for with ``needs``; the planner binds it as a keyword argument."""
 
@@ -51,6 +61,8 @@ class Kernel:
         outputs: How many values the function returns: 1 (the bare value), n (a tuple of n), or
             0 for as many as the node has (a sequence).
         special: The planner's own word for forms that are not a plain call (``yield``).
+        host_params: Parameters of a subgraph (by index) that the kernel passes from the host.
+        host_results: Results of a subgraph (by index) that the kernel reads on the host.
     """
 
     fn: Callable[..., Any]
@@ -69,6 +81,8 @@ class Kernel:
     needs: tuple[str, ...] = ()
     outputs: int = 1
     special: str | None = None
+    host_params: tuple[int, ...] = ()
+    host_results: tuple[int, ...] = ()
     inputs: tuple[str, ...] = ()
     variadic: str | None = None
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -235,6 +249,8 @@ def kernel(
     needs: Sequence[str] = (),
     outputs: int = 1,
     special: str | None = None,
+    host_params: Sequence[int] = (),
+    host_results: Sequence[int] = (),
     registry: KernelRegistry | None = DECLARED,
     **types: Iterable[DataType],
 ) -> Callable[[_F], _F]:
@@ -259,6 +275,8 @@ def kernel(
                 needs=tuple(needs),
                 outputs=outputs,
                 special=special,
+                host_params=tuple(host_params),
+                host_results=tuple(host_results),
                 **_signature(fn, name, needs),
             )
             _check_facts(made)

@@ -9,6 +9,9 @@ import onnx
 SMALL = 256
 """Initializers of at most this many elements take part in inference with their value."""
 
+_CONSTANTS_SINCE = 4
+"""The first IR version whose initializers, which blocks add, need not be inputs too."""
+
 
 def check(model: onnx.ModelProto) -> None:
     """Run ONNX's full checker, for models of any size and without a file.
@@ -46,7 +49,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     )
     return onnx.helper.make_model(
         graph,
-        ir_version=model.ir_version,
+        ir_version=max(model.ir_version, _CONSTANTS_SINCE),
         opset_imports=model.opset_import,
         functions=model.functions,
     )

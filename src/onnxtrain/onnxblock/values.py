@@ -7,6 +7,12 @@ import onnx
 from onnxtrain.onnxblock.check import describe, infer_types
 
 
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of ONNX's own operators that the model is written in."""
+    versions = {opset.domain: int(opset.version) for opset in model.opset_import}
+    return versions.get("", versions.get("ai.onnx", 1))
+
+
 def exists(model: onnx.ModelProto, name: str) -> bool:
     """Whether a value of that name is an input, an initializer or computed by a node."""
     graph = model.graph

@@ -85,7 +85,7 @@ def assign(
     last = _last_reads(block)
     storages = Storages(block)
     final = _last_by_storage(last, storages)
-    kept = {storages.root(name) for name in fixed}
+    kept = {storages.root(name) for name in fixed | _seen_outside(block)}
     for index, step in enumerate(block.steps):
         for nested in step.nested:
             assign(nested, fixed | nested.captured() | set(nested.parameters), values, reuse=reuse)
@@ -100,6 +100,12 @@ def assign(
         spare = step.kernel.outputs > len(step.outputs) or None in step.outputs
         if spare and any(step.outputs):
             step.frees += ("_",)
+
+
+def _seen_outside(block: Block) -> set[str]:
+    """Names whose storage others hold: what a step hands out in its middle, and gets back."""
+    yields = [step for step in block.steps if step.kernel.special == "yield"]
+    return {name for step in yields for name in (*step.reads, *step.outputs) if name}
 
 
 def _last_reads(block: Block) -> dict[str, int]:

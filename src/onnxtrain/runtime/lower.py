@@ -14,15 +14,14 @@ import onnx_ir as ir
 from onnxtrain.errors import NodeError, NoKernelError
 from onnxtrain.graph.bindings import bound_types, opset_of
 from onnxtrain.kernels.registry import Kernel, KernelRegistry
-from onnxtrain.runtime import copies, lifetimes
+from onnxtrain.runtime import copies, lifetimes, placement
 from onnxtrain.runtime.check import check
 from onnxtrain.runtime.names import Names
 from onnxtrain.runtime.order import scheduled
 from onnxtrain.runtime.plan import Argument, Block, Plan, Step
 from onnxtrain.runtime.render import attribute_text, host_literal, is_default, parameter
+from onnxtrain.runtime.resources import RESOURCE_NAMES, is_wanted, resource_text
 from onnxtrain.types import CPU, Provider, dtype_name, op_name, type_string
-
-RESOURCE_NAMES = ("rng", "rng_host", "device", "device_host", "groups")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +86,7 @@ class _Lowering:
     def plan(self) -> Plan:
         graph = self.model.graph
         for value in graph.inputs:
-            if self._only_host_uses(value):
+            if placement.is_text(value) or self._only_host_uses(value):
                 self.host.add(value)
         inputs = tuple(
             self._argument(v)
@@ -110,11 +109,15 @@ class _Lowering:
 
     def block(self, graph: ir.Graph, name: str, parameters: tuple[str, ...]) -> Block:
         """A function for a graph; nested graphs see the names of the outer ones."""
+        steps = self._steps(graph)
+        results = tuple(self._read(value, on_host=None, steps=steps) for value in graph.outputs)
+        return Block(name, parameters, steps, results)
+
+    def _steps(self, graph: ir.Graph) -> list[Step]:
         steps: list[Step] = []
         for node, kernel in self._kernels(graph):
             self._node(node, kernel, steps)
-        results = tuple(self._read(value, on_host=None, steps=steps) for value in graph.outputs)
-        return Block(name, parameters, steps, results)
+        return steps
 
     def _kernels(self, graph: ir.Graph) -> list[tuple[ir.Node, Kernel]]:
         """Live nodes with their kernels, mutations after the last read of what they overwrite."""
@@ -147,13 +150,14 @@ class _Lowering:
         if on_host:
             kernel = self._resolve(node, CPU) or kernel
         reads, args = self._arguments(node, kernel, on_host, steps)
-        nested, keywords = self._keywords(node, kernel, on_host)
+        keywords = self._keywords(node, kernel, on_host)
+        nested = self._subgraphs(node, kernel)
+        keywords.update((key, block.name) for key, block in nested.items())
         outputs = []
         for index, value in enumerate(node.outputs):
             if on_host or index in kernel.host_out:
                 self.host.add(value)
-            wanted = bool(value.uses()) or value.is_graph_output()
-            outputs.append(self._local(value) if wanted and value.name else None)
+            outputs.append(self._local(value) if is_wanted(value) else None)
         steps.append(
             Step(
                 kernel,
@@ -164,7 +168,7 @@ class _Lowering:
                 keywords,
                 node.name or node.op_type,
                 _comment(node),
-                nested=tuple(nested),
+                nested=tuple(nested.values()),
             )
         )
 
@@ -187,10 +191,7 @@ class _Lowering:
                 args.append(f"{local}.tolist()" if literal else local)
         return reads, args
 
-    def _keywords(
-        self, node: ir.Node, kernel: Kernel, on_host: bool
-    ) -> tuple[list[Block], dict[str, str]]:
-        nested: list[Block] = []
+    def _keywords(self, node: ir.Node, kernel: Kernel, on_host: bool) -> dict[str, str]:
         keywords: dict[str, str] = {}
         for attribute in node.attributes.values():
             key = parameter(attribute.name)
@@ -200,20 +201,45 @@ class _Lowering:
                     f"'{attribute.name}' of node '{node.name}'\n  have  {kernel.describe()}"
                 )
             if attribute.type == ir.AttributeType.GRAPH:
-                nested.append(self._subgraph(attribute.as_graph(), f"{node.name}_{key}"))
-                keywords[key] = nested[-1].name
-            elif not is_default(attribute, kernel.attributes.get(key)):
+                continue
+            if not is_default(attribute, kernel.attributes.get(key)):
                 keywords[key] = self._attribute(attribute, f"{node.name}_{key}", on_host)
         for resource in kernel.needs:
-            keywords[resource] = self._resource(resource, node, on_host)
+            keywords[resource] = resource_text(
+                resource,
+                node,
+                on_host=on_host,
+                opset=opset_of(node, self.model.graph.opset_imports),
+                deterministic=self.options.deterministic,
+            )
         if kernel.updates:
             bound = all(self._is_state(node, kernel, name) for name in kernel.updates)
             keywords["update"] = repr(bound)
-        return nested, keywords
+        return keywords
 
-    def _subgraph(self, graph: ir.Graph, name: str) -> Block:
-        parameters = tuple(self._local(value) for value in graph.inputs)
-        return self.block(graph, self.names.fresh(name), parameters)
+    def _subgraphs(self, node: ir.Node, kernel: Kernel) -> dict[str, Block]:
+        """A function for each subgraph of a node; says where the node's outputs are."""
+        graphs = placement.subgraphs(node)
+        if not graphs:
+            return {}
+        outer, bodies = self.moved, {}
+        for key, graph in graphs.items():
+            self.host |= placement.host_parameters(kernel, graph)
+            self.moved = dict(outer)
+            bodies[key] = (self._steps(graph), self.moved)
+        places = placement.result_places(kernel, graphs, self.host)
+        blocks = {}
+        for key, graph in graphs.items():
+            steps, self.moved = bodies[key]
+            reads = zip(graph.outputs, places, strict=True)
+            results = tuple(self._read(v, on_host=host, steps=steps) for v, host in reads)
+            parameters = tuple(self._local(value) for value in graph.inputs)
+            name = self.names.fresh(f"{node.name}_{key}")
+            blocks[key] = Block(name, parameters, steps, results)
+        self.moved = outer
+        outputs = zip(node.outputs, places[len(kernel.host_results) :], strict=False)
+        self.host |= {value for value, on_host in outputs if on_host}
+        return blocks
 
     def _attribute(self, attribute: ir.Attr, name: str, on_host: bool) -> str:
         text = attribute_text(attribute)
@@ -226,31 +252,17 @@ class _Lowering:
         )
         return local
 
-    def _resource(self, resource: str, node: ir.Node, on_host: bool) -> str:
-        if resource == "wanted":
-            wanted = [
-                bool(v.name) and (bool(v.uses()) or v.is_graph_output()) for v in node.outputs
-            ]
-            return repr(tuple(wanted))
-        if resource == "deterministic":
-            return repr(self.options.deterministic)
-        if resource == "opset":
-            return repr(opset_of(node, self.model.graph.opset_imports))
-        if resource == "node":
-            return repr(node.name)
-        if resource == "out_shape":
-            shape = node.outputs[0].shape
-            dims = [d if isinstance(d, int) else None for d in shape] if shape is not None else None
-            return repr(None if dims is None else tuple(dims))
-        return resource + "_host" if on_host and resource != "groups" else resource
-
     def _is_state(self, node: ir.Node, kernel: Kernel, parameter: str) -> bool:
         index = kernel.inputs.index(parameter)
         value = node.inputs[index] if index < len(node.inputs) else None
         return value is None or value.name in self.state
 
     def _runs_on_host(self, node: ir.Node, kernel: Kernel) -> bool:
-        """Whether a node only continues a computation that is on the host already."""
+        """Whether a node reads or writes text, or only continues a computation on the host."""
+        if placement.subgraphs(node):
+            return False
+        if any(placement.is_text(value) for value in (*node.inputs, *node.outputs)):
+            return True
         tensors = [
             value
             for index, value in enumerate(node.inputs)
@@ -290,7 +302,8 @@ class _Lowering:
             return self._constant(value, bool(on_host))
         local = self._local(value)
         is_host = value in self.host
-        if self.options.provider is CPU or on_host is None or is_host == on_host:
+        anywhere = on_host is None or placement.is_text(value)
+        if self.options.provider is CPU or anywhere or is_host == on_host:
             return local
         key = (value, on_host)
         if key not in self.moved:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import DeviceError, OnnxTrainError
 from onnxtrain.runtime.ort_value import device_of
 from onnxtrain.types import CPU, CUDA, Provider
 
@@ -77,7 +77,7 @@ def choose_provider(
     """The first provider that is there, and its device.
 
     Raises:
-        ValueError: if a name is unknown, or none of them is available.
+        DeviceError: if a name is unknown, or none of them is available.
     """
     wanted = list(providers or [CPU.value])
     options = list(provider_options or [{}] * len(wanted))
@@ -88,7 +88,7 @@ def choose_provider(
             provider = Provider(name)
         except ValueError:
             known = ", ".join(p.value for p in Provider)
-            raise ValueError(f"unknown provider '{name}'\n  have  {known}") from None
+            raise DeviceError(f"unknown provider '{name}'\n  have  {known}") from None
         if provider is CPU:
             return CPU, torch.device("cpu")
         try:
@@ -96,7 +96,7 @@ def choose_provider(
             return CUDA, device_of("cuda", index)
         except ValueError as error:
             reasons.append(str(error))
-    raise ValueError("no provider is available: " + "; ".join(reasons))
+    raise DeviceError("no provider is available: " + "; ".join(reasons))
 
 
 def get_available_providers() -> list[str]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from onnxtrain.errors import DeviceError
 from onnxtrain.kernels.dtypes import array_of, from_torch, tensor_of, to_torch
 from onnxtrain.types import dtype_name
 
@@ -120,16 +121,16 @@ def device_of(name: str, index: int | None = None) -> torch.device:
     """The torch device of ``cpu``, ``cuda`` or ``cuda:1``.
 
     Raises:
-        ValueError: if the name is no device, or the device is not there.
+        DeviceError: if the name is no device, or the device is not there.
     """
     kind, _, number = name.lower().partition(":")
-    if kind in ("gpu", "cuda"):
+    if kind in ("gpu", "cuda") and (number.isdecimal() or not number):
         if not torch.cuda.is_available():
-            raise ValueError(f"device '{name}' is not available: torch sees no CUDA device")
+            raise DeviceError(f"device '{name}' is not available: torch sees no CUDA device")
         position = int(number) if number else (index or 0)
         if position >= torch.cuda.device_count():
-            raise ValueError(f"device '{name}' is not there, have {torch.cuda.device_count()}")
+            raise DeviceError(f"device '{name}' is not there, have {torch.cuda.device_count()}")
         return torch.device("cuda", position)
     if kind == "cpu":
         return torch.device("cpu")
-    raise ValueError(f"unknown device '{name}'\n  have  cpu, cuda, cuda:<index>")
+    raise DeviceError(f"unknown device '{name}'\n  have  cpu, cuda, cuda:<index>")

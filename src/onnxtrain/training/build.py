@@ -1,24 +1,29 @@
-"""From a prepared model and a loss to the models that a Trainer runs."""
+"""From a model, a loss and a choice of parameters to the models that a Trainer runs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from onnxtrain import onnxblock
-from onnxtrain.errors import LossError
+from onnxtrain.errors import LossError, OnnxTrainError, OptionError
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.kernels.dtypes import tensor_of
+from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.mode import TrainingForm
 from onnxtrain.transforms.training_graph import (
     RESET_INPUT,
     TrainingModels,
     build_models,
     build_split_model,
+    initializers_as_constants,
     parameters_to_inputs,
 )
+from onnxtrain.types import FIXED
 
 LOSSES = {
     "cross_entropy": onnxblock.loss.CrossEntropyLoss,
@@ -27,7 +32,7 @@ LOSSES = {
     "l1": onnxblock.loss.L1Loss,
 }
 OPTIMIZERS = ("adamw", "sgd")
-LARGE = 1024
+LARGE = 2**16
 """Frozen tensors above this many bytes are bound like parameters instead of copied around."""
 
 LossLike = str | onnxblock.Block
@@ -41,6 +46,25 @@ class Built:
     parameters: dict[str, ir.TensorProtocol]
     loss_inputs: list[str]
 
+    @property
+    def trained(self) -> list[str]:
+        """Parameters that are trained."""
+        return self.models.trained
+
+    def state(self) -> CheckpointState:
+        """Live tensors for the parameters, copied from the model."""
+        return CheckpointState(
+            {
+                name: Parameter(name, tensor_of(tensor.numpy().copy()), name in self.trained)
+                for name, tensor in self.parameters.items()
+            }
+        )
+
+
+def working_copy(original: ir.Model) -> ir.Model:
+    """A prepared copy of a model, to be changed."""
+    return prepare(initializers_as_constants(original.clone()))
+
 
 def build_training(
     model: ir.Model,
@@ -51,6 +75,7 @@ def build_training(
     moving: Sequence[str],
     form: TrainingForm,
     split: bool,
+    required: Collection[str] = (),
 ) -> Built:
     """Take the parameters out of a prepared model, add the loss and differentiate.
 
@@ -58,42 +83,66 @@ def build_training(
         model: The model; it is changed.
         loss: Name or block; None if the first output is the loss or a function supplies it.
         outputs: Outputs that the loss takes.
-        trained: Parameters to train.
+        trained: Parameters to train; one that the loss does not depend on is left out.
         moving: Running statistics that the step updates.
         form: Training form.
         split: Whether the gradients of the outputs come from outside.
+        required: Trained parameters that the loss must depend on.
+
+    Raises:
+        LossError: if the loss cannot be added, or is not a floating point scalar.
+        NoGradientError: if an operator in the way has no gradient rule.
+        ParameterError: if the loss depends on none of the parameters, or not on a required one.
     """
-    initializers = model.graph.initializers
-    moved = {*trained, *moving} | {
-        name
-        for name, value in initializers.items()
-        if value.const_value is not None and value.const_value.nbytes > LARGE
-    }
+    initializers_as_constants(model)
+    moved = {*trained, *moving} | _large(model.graph.initializers)
     parameters = {
         name: value.const_value
-        for name, value in initializers.items()
+        for name, value in model.graph.initializers.items()
         if name in moved and value.const_value is not None
     }
     given = [str(v.name) for v in model.graph.inputs]
     parameters_to_inputs(model, moved)
+    optional = set(trained) - set(required)
     if split:
-        models = build_split_model(model, trainable=trained, outputs=outputs, form=form)
+        models = build_split_model(
+            model, trainable=trained, outputs=outputs, form=form, optional=optional
+        )
         return Built(models, parameters, [])
     names = list(outputs)
     if loss is not None:
         model, names = _with_loss(model, loss, outputs)
-    models = build_models(model, trainable=trained, outputs=names, form=form)
+    models = build_models(model, trainable=trained, outputs=names, form=form, optional=optional)
     known = {*given, *moved, RESET_INPUT}
     added = [str(v.name) for v in models.evaluation.graph.inputs if v.name not in known]
     return Built(models, parameters, added)
 
 
+def _large(initializers: Mapping[str, ir.Value]) -> set[str]:
+    """Names of tensors that torch can hold and that are too large to be copied around."""
+    tensors = {name: value.const_value for name, value in initializers.items()}
+    return {
+        name
+        for name, tensor in tensors.items()
+        if tensor is not None and tensor.dtype in FIXED and tensor.nbytes > LARGE
+    }
+
+
 def _with_loss(
     model: ir.Model, loss: LossLike, outputs: Sequence[str]
 ) -> tuple[ir.Model, list[str]]:
+    """The model with a loss behind its outputs, and the names that the loss gives."""
     block: Any = LOSSES[loss]() if isinstance(loss, str) else loss
+    name = loss if isinstance(loss, str) else type(loss).__name__
     with onnxblock.base(ir.to_proto(model)) as accessor:
-        result = block(*outputs)
+        try:
+            result = block(*outputs)
+        except OnnxTrainError:
+            raise
+        except Exception as error:
+            raise LossError(
+                f"loss '{name}' cannot be built on {', '.join(map(repr, outputs))}: {error}"
+            ) from error
         names = [result] if isinstance(result, str) else list(result)
         return ir.from_proto(accessor.model), names
 
@@ -105,18 +154,12 @@ def build_optimizer(
     weight_decay: float,
     clip_grad_norm: float | None,
 ) -> onnx.ModelProto:
-    """The optimizer model for the trained parameters."""
-    block: Any = optimizer
-    if isinstance(optimizer, str):
-        clip = None if clip_grad_norm is None else onnxblock.optim.ClipGradNorm(clip_grad_norm)
-        if optimizer == "adamw":
-            block = onnxblock.optim.AdamW(weight_decay=weight_decay, clip_grad=clip)
-        elif optimizer == "sgd":
-            block = onnxblock.optim.SGD(clip_grad=clip)
-        else:
-            raise LossError(
-                f"unknown optimizer '{optimizer}'\n  have  {', '.join(OPTIMIZERS)}, or an onnxblock"
-            )
+    """The optimizer model for the trained parameters.
+
+    Raises:
+        OptionError: if there is no such optimizer, or it does not take an option.
+    """
+    block = _optimizer_block(optimizer, weight_decay, clip_grad_norm)
     inputs = {str(v.name): v for v in model.graph.inputs}
     tensors = [
         onnx.TensorProto(name=name, data_type=int(inputs[name].dtype or 1)) for name in trained
@@ -126,3 +169,25 @@ def build_optimizer(
         block((tensors, []))
         proto: onnx.ModelProto = block.to_model_proto()
         return proto
+
+
+def _optimizer_block(optimizer: str | Any, weight_decay: float, limit: float | None) -> Any:
+    if not isinstance(optimizer, str):
+        if not hasattr(optimizer, "to_model_proto"):
+            raise OptionError(
+                f"an optimizer is one of {', '.join(OPTIMIZERS)} or an onnxblock optimizer, "
+                f"not {type(optimizer).__name__}"
+            )
+        if weight_decay or limit is not None:
+            raise OptionError("give weight_decay and clip_grad_norm to the optimizer block itself")
+        return optimizer
+    clip = None if limit is None else onnxblock.optim.ClipGradNorm(limit)
+    if optimizer == "adamw":
+        return onnxblock.optim.AdamW(weight_decay=weight_decay, clip_grad=clip)
+    if optimizer != "sgd":
+        raise OptionError(
+            f"unknown optimizer '{optimizer}'\n  have  {', '.join(OPTIMIZERS)}, or an onnxblock"
+        )
+    if weight_decay:
+        raise OptionError("sgd has no weight decay; use adamw, or a weight_decay of 0")
+    return onnxblock.optim.SGD(clip_grad=clip)

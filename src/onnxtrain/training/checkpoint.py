@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -18,7 +19,11 @@ from onnxtrain.kernels.dtypes import array_of, tensor_of
 GROUP = "group0"
 """The only parameter group that the checkpoint format knows."""
 LEARNING_RATE = "onnxtrain.learning_rate"
-"""Property that carries the learning rate, which the format itself has no field for."""
+"""Property that carries the learning rate, which the format itself has no field for.
+
+It is text, since numbers of the format are rounded to float32.
+"""
+DEFAULT_LEARNING_RATE = 0.001
 
 
 class Parameter:
@@ -78,12 +83,20 @@ class Parameters:
             raise ParameterError(
                 f"there is no parameter '{name}'\n  have  {', '.join(list(self._items)[:20])}"
             )
+        self.require_values()
+        return self._items[name]
+
+    def require_values(self) -> None:
+        """Refuse a nominal state.
+
+        Raises:
+            CheckpointError: if the parameters have no values.
+        """
         if self.nominal:
             raise CheckpointError(
                 "the state is nominal: it has names but no values\n"
                 "  load the parameters first with Module.copy_buffer_to_parameters"
             )
-        return self._items[name]
 
     def __setitem__(self, name: str, value: npt.ArrayLike | torch.Tensor) -> None:
         self[name].data = value  # type: ignore[assignment]
@@ -95,10 +108,11 @@ class Parameters:
         return len(self._items)
 
     def __iter__(self) -> Iterator[tuple[str, Parameter]]:
+        self.require_values()
         return iter(sorted(self._items.items()))
 
     def __repr__(self) -> str:
-        return "\n".join(repr(item) for _, item in self)
+        return "\n".join(repr(item) for _, item in sorted(self._items.items()))
 
     def in_order(self, trainable: bool | None = None) -> list[Parameter]:
         """All parameters, or those that are (or are not) trained, in the order of the file."""
@@ -141,8 +155,8 @@ class OptimizerState:
     """Step count, learning rates and moments of the optimizer."""
 
     step: int = 0
-    learning_rate: float | None = None
-    initial_learning_rate: float = 0.0
+    learning_rate: float = DEFAULT_LEARNING_RATE
+    initial_learning_rate: float = DEFAULT_LEARNING_RATE
     moments: dict[str, dict[str, torch.Tensor]] = dataclasses.field(default_factory=dict)
 
 
@@ -163,8 +177,8 @@ class CheckpointState:
         self.properties = Properties(dict(properties or {}))
         self.optimizer = optimizer
 
-    @staticmethod
-    def load_checkpoint(checkpoint_uri: str | os.PathLike[str]) -> CheckpointState:
+    @classmethod
+    def load_checkpoint(cls, checkpoint_uri: str | os.PathLike[str]) -> CheckpointState:
         """Load a checkpoint file.
 
         Raises:
@@ -185,9 +199,9 @@ class CheckpointState:
                 name: {key: tensor_of(array) for key, array in states.items()}
                 for name, states in group.states.items()
             }
-            known = float(rate) if isinstance(rate, (int, float)) else None
-            optimizer = OptimizerState(group.step, known, group.initial_learning_rate, moments)
-        return CheckpointState(parameters, properties, optimizer, data.nominal)
+            initial = group.initial_learning_rate
+            optimizer = OptimizerState(group.step, _rate(rate, initial), initial, moments)
+        return cls(parameters, properties, optimizer, data.nominal)
 
     @staticmethod
     def save_checkpoint(
@@ -196,8 +210,7 @@ class CheckpointState:
         include_optimizer_state: bool = False,
     ) -> None:
         """Write a checkpoint file; a crash at any moment leaves the old one or the new one."""
-        if state.parameters.nominal:
-            raise CheckpointError("the state is nominal: there are no values to save")
+        state.parameters.require_values()
         data = odtc.CheckpointData(
             trainable=_arrays(state.parameters.in_order(trainable=True)),
             frozen=_arrays(state.parameters.in_order(trainable=False)),
@@ -205,9 +218,15 @@ class CheckpointState:
         )
         if include_optimizer_state and state.optimizer is not None:
             data.optimizer_groups[GROUP] = _group(state.optimizer)
-            if state.optimizer.learning_rate is not None:
-                data.properties[LEARNING_RATE] = state.optimizer.learning_rate
+            data.properties[LEARNING_RATE] = repr(state.optimizer.learning_rate)
         odtc.write_checkpoint(checkpoint_uri, data)
+
+
+def _rate(saved: int | float | str | None, initial: float) -> float:
+    """The learning rate of a checkpoint; those of the reference only have the initial one."""
+    with contextlib.suppress(TypeError, ValueError):
+        return float(saved)  # type: ignore[arg-type]
+    return initial or DEFAULT_LEARNING_RATE
 
 
 def _arrays(items: list[Parameter]) -> dict[str, npt.NDArray[Any]]:

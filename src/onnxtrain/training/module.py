@@ -2,78 +2,27 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from onnxtrain.artifacts.models import save_model
-from onnxtrain.errors import CheckpointError, FeedError, ModelError, ParameterError
+from onnxtrain.errors import CheckpointError, ModelError, ParameterError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.kernels.dtypes import array_of
-from onnxtrain.kernels.library import default_registry
-from onnxtrain.runtime.feeds import Feeds
-from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.kernels.dtypes import array_of, from_torch
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ort_value import OrtValue, device_of
-from onnxtrain.runtime.plan import Argument
-from onnxtrain.runtime.program import Program
-from onnxtrain.runtime.session import deterministic
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
+from onnxtrain.training.runner import Runner, user_inputs, user_outputs
 from onnxtrain.transforms.extract import extract
-from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, RESET_INPUT
-from onnxtrain.types import CPU, CUDA
-
-_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, "_grad", "_grad.accumulation.out")
-
-
-class Runner:
-    """A model with its parameters bound: user inputs in, user outputs out."""
-
-    def __init__(
-        self,
-        model: ir.Model,
-        bound: dict[str, torch.Tensor],
-        device: torch.device,
-        options: SessionOptions,
-    ) -> None:
-        provider = CUDA if device.type == "cuda" else CPU
-        lowering = LowerOptions(provider, options.use_deterministic_compute, options.reuse_storage)
-        names = {v.name for v in model.graph.inputs}
-        state = {name: tensor for name, tensor in bound.items() if name in names}
-        self.plan = lower(model, default_registry(), lowering, state=state)
-        self.program = Program(self.plan, device, state, seed=options.seed)
-        self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
-        self.user_outputs = [
-            i for i, a in enumerate(self.plan.outputs) if not a.name.endswith(_GRADIENT_SUFFIXES)
-        ]
-        self._feeds = Feeds(self.user_inputs, device)
-        self._resets = [a.name == RESET_INPUT for a in self.plan.inputs]
-        self._options = options
-
-    def arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
-        """Inputs in order, checked, with the reset flag where the plan takes it."""
-        if len(inputs) != len(self.user_inputs):
-            wanted = ", ".join(a.name for a in self.user_inputs)
-            raise FeedError(
-                f"expected {len(self.user_inputs)} inputs ({wanted}), got {len(inputs)}"
-            )
-        given = iter([self._one(a, v) for a, v in zip(self.user_inputs, inputs, strict=True)])
-        return [torch.tensor([reset]) if is_reset else next(given) for is_reset in self._resets]
-
-    def _one(self, argument: Argument, value: Any) -> Any:
-        return self._feeds.one(argument, value)
-
-    def run(self, inputs: Sequence[Any], reset: bool = False) -> list[Any]:
-        """User outputs for user inputs."""
-        with deterministic(self._options.use_deterministic_compute):
-            results = self.program(*self.arguments(inputs, reset))
-        return [results[index] for index in self.user_outputs]
+from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
+from onnxtrain.types import dtype_name
 
 
 class Module:
@@ -99,37 +48,17 @@ class Module:
         self._state = state
         self._device = device_of(device)
         self._options = session_options or SessionOptions()
-        train_model = prepare(load_model(train_model_uri))
-        self._order = [str(v.name) for v in train_model.graph.inputs if v.name in state.parameters]
-        self._check(train_model)
+        self._train_model = prepare(load_model(train_model_uri, own=True))
+        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=True)
+        _check_state(state, self._train_model)
+        inputs = [str(value.name) for value in self._train_model.graph.inputs]
+        self._order = [name for name in inputs if name in state.parameters]
         self._reset = True
         self._bound: dict[str, torch.Tensor] = {}
+        self._runners: dict[bool, Runner] = {}
         if not state.parameters.nominal:
             self._place()
-        self._train_model = train_model
-        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri)
-        self._runners: dict[bool, Runner] = {}
-
-    def _check(self, model: ir.Model) -> None:
-        """The checkpoint must belong to the model."""
-        inputs = {v.name: v for v in model.graph.inputs}
-        buffers = {n.removesuffix(BUFFER_SUFFIX) for n in inputs if n and n.endswith(BUFFER_SUFFIX)}
-        trained = {p.name for p in self._state.parameters.in_order(trainable=True)}
-        if missing := sorted(buffers - trained):
-            raise CheckpointError(
-                f"the checkpoint belongs to another model: it has no trainable parameter "
-                f"{', '.join(map(repr, missing[:8]))}"
-            )
-        for parameter in self._state.parameters.in_order():
-            declared = inputs.get(parameter.name)
-            if declared is None or self._state.parameters.nominal:
-                continue
-            shape = None if declared.shape is None else list(declared.shape)
-            if shape is not None and shape != list(parameter.tensor.shape):
-                raise CheckpointError(
-                    f"the checkpoint belongs to another model: parameter '{parameter.name}' has "
-                    f"shape {list(parameter.tensor.shape)}, the model declares {shape}"
-                )
+            self.runner(training=True)
 
     def _place(self) -> None:
         """Move parameters to the device and give trained ones a gradient buffer."""
@@ -140,22 +69,25 @@ class Module:
                 parameter.grad_tensor = torch.zeros_like(parameter.tensor)
                 self._bound[parameter.name + BUFFER_SUFFIX] = parameter.grad_tensor
 
+    def _model(self, training: bool) -> ir.Model:
+        if training:
+            return self._train_model
+        if self._eval_model is None:
+            raise ModelError("there is no evaluation model; give eval_model_uri to the module")
+        return self._eval_model
+
     def runner(self, training: bool | None = None) -> Runner:
         """The runner of a mode (the current one by default), made when first asked for."""
         training = self.training if training is None else training
-        if self._state.parameters.nominal:
-            raise CheckpointError(
-                "the state is nominal: load the parameters first with copy_buffer_to_parameters"
-            )
+        self._state.parameters.require_values()
         if training not in self._runners:
-            model = self._train_model if training else self._evaluation()
-            self._runners[training] = Runner(model, self._bound, self._device, self._options)
+            model = self._model(training)
+            self._runners[training] = self.runner_of(model if training else prepare(model.clone()))
         return self._runners[training]
 
-    def _evaluation(self) -> ir.Model:
-        if self._eval_model is None:
-            raise ModelError("there is no evaluation model; give eval_model_uri to the module")
-        return prepare(self._eval_model.clone())
+    def runner_of(self, model: ir.Model) -> Runner:
+        """A runner of another prepared model over the same live parameters."""
+        return Runner(model, self._bound, self._device, self._options)
 
     def __call__(self, *inputs: Any) -> Any:
         """One step: forward, and in training mode backward; gradients are added up.
@@ -163,7 +95,11 @@ class Module:
         Numpy arrays give numpy arrays, OrtValues and torch tensors give their own kind.
         """
         runner = self.runner()
-        results = runner.run(inputs, self.take_reset() if self.training else False)
+        if self.training:
+            with self.resetting() as reset:
+                results = runner.run(inputs, reset)
+        else:
+            results = runner.run(inputs)
         converted = tuple(_like(inputs, value) for value in results)
         return converted[0] if len(converted) == 1 else converted
 
@@ -180,26 +116,25 @@ class Module:
         """Let the next training step overwrite the gradients instead of adding to them."""
         self._reset = True
 
-    def take_reset(self) -> bool:
-        """Whether this step overwrites the gradients; the next one adds to them again."""
-        reset, self._reset = self._reset, False
-        return reset
+    @contextlib.contextmanager
+    def resetting(self) -> Iterator[bool]:
+        """With: whether this step overwrites the gradients.
 
-    def with_evaluation(self, model: ir.Model) -> Module:
-        """A module over the same live parameters with another evaluation model."""
-        other = copy.copy(self)
-        other._eval_model = model
-        other._runners = {}
-        return other
+        Only if the step succeeds does the next one add to them.
+        """
+        yield self._reset
+        self._reset = False
 
     def input_names(self) -> list[str]:
         """User inputs of the current mode."""
-        return [a.name for a in self.runner().user_inputs]
+        return user_inputs(self._model(self.training), self._parameter_names())
 
     def output_names(self) -> list[str]:
         """User outputs of the current mode."""
-        runner = self.runner()
-        return [runner.plan.outputs[i].name for i in runner.user_outputs]
+        return user_outputs(self._model(self.training), self._parameter_names())
+
+    def _parameter_names(self) -> set[str]:
+        return {p.name for p in self._state.parameters.in_order()}
 
     @property
     def state(self) -> CheckpointState:
@@ -219,43 +154,47 @@ class Module:
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
         """How many elements the parameters have."""
-        if not self._state.parameters.nominal:
-            return sum(p.tensor.numel() for p in self.parameters_in_order(trainable_only))
-        wanted = self.parameters_in_order(trainable_only)
-        return sum(math.prod(self._declared_shape(p.name)) for p in wanted)
+        return sum(math.prod(self._shape(p)) for p in self.parameters_in_order(trainable_only))
 
-    def _declared_shape(self, name: str) -> list[int]:
-        """The shape that the training model declares for a parameter."""
-        value = next(v for v in self._train_model.graph.inputs if v.name == name)
+    def _shape(self, parameter: Parameter) -> Sequence[int]:
+        """The shape of a parameter, as the training model declares it if there is no value."""
+        if not self._state.parameters.nominal:
+            return parameter.tensor.shape
+        value = next(v for v in self._train_model.graph.inputs if v.name == parameter.name)
         dims = [d for d in value.shape or () if isinstance(d, int)]
         if value.shape is None or len(dims) != len(value.shape):
-            raise ModelError(f"the training model declares no fixed shape for '{name}'")
+            raise ModelError(f"the training model declares no fixed shape for '{parameter.name}'")
         return dims
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> OrtValue:
-        """All parameters, one after the other, in one new float32 buffer."""
+        """All parameters, one after the other, in one new buffer.
+
+        It is float32, or float64 if a parameter is.
+        """
+        self._state.parameters.require_values()
         tensors = [p.tensor for p in self.parameters_in_order(trainable_only)]
-        if self._state.parameters.nominal:
-            raise CheckpointError("the state is nominal: there are no values to copy")
-        return OrtValue(torch.cat([t.reshape(-1).to(torch.float32) for t in tensors]))
+        wide = any(t.dtype == torch.float64 for t in tensors)
+        flat = torch.empty(0, dtype=torch.float64 if wide else torch.float32, device=self._device)
+        return OrtValue(torch.cat([flat, *(t.reshape(-1).to(flat.dtype) for t in tensors)]))
 
     def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
-        """Overwrite the parameters from one buffer, the inverse of the above."""
+        """Overwrite the parameters from one buffer, the inverse of the above.
+
+        Raises:
+            ParameterError: if the buffer has another size; nothing is changed then.
+            CheckpointError: if the state is nominal and only trainable parameters are given.
+        """
         flat = buffer.torch() if isinstance(buffer, OrtValue) else torch.as_tensor(buffer)
+        items = self.parameters_in_order(trainable_only)
+        sizes = [math.prod(self._shape(p)) for p in items]
+        if flat.numel() != sum(sizes):
+            raise ParameterError(
+                f"the buffer has {flat.numel()} elements, the parameters have {sum(sizes)}"
+            )
         if self._state.parameters.nominal:
             self._complete(trainable_only)
-        items = self.parameters_in_order(trainable_only)
-        expected = sum(p.tensor.numel() for p in items)
-        if flat.numel() != expected:
-            raise ParameterError(
-                f"the buffer has {flat.numel()} elements, the parameters have {expected}"
-            )
-        start = 0
-        for parameter in items:
-            count = parameter.tensor.numel()
-            part = flat.reshape(-1)[start : start + count]
+        for parameter, part in zip(items, flat.reshape(-1).split(sizes), strict=True):
             parameter.tensor.copy_(part.view(parameter.tensor.shape))
-            start += count
 
     def _complete(self, trainable_only: bool) -> None:
         """Give a nominal state tensors of the shapes that the model declares."""
@@ -264,21 +203,68 @@ class Module:
                 "the state is nominal: give the values of all parameters (trainable_only=False)"
             )
         for parameter in self._state.parameters.in_order():
-            shape = self._declared_shape(parameter.name)
-            parameter.tensor = parameter.tensor.new_zeros(shape)
+            parameter.tensor = parameter.tensor.new_zeros(self._shape(parameter))
         self._state.parameters.nominal = False
         self._place()
 
     def export_model_for_inferencing(
-        self, inference_model_uri: str | os.PathLike[str], graph_output_names: list[str]
+        self, inference_model_uri: str | os.PathLike[str], graph_output_names: Sequence[str]
     ) -> None:
-        """Write the evaluation model with the current parameters, cut down to some outputs."""
-        if self._eval_model is None:
-            raise ModelError("export needs the evaluation model; give eval_model_uri to the module")
-        self.runner(training=True)
+        """Write the evaluation model with the current parameters, cut down to some outputs.
+
+        Raises:
+            ModelError: if there is no evaluation model.
+            GraphError: if an output is not in the evaluation model.
+            SaveError: if the file could not be written.
+        """
+        model = self._model(training=False).clone()
+        self._state.parameters.require_values()
         values = {p.name: array_of(p.tensor) for p in self._state.parameters.in_order()}
-        model = extract(self._eval_model.clone(), graph_output_names, values)
-        save_model(model, inference_model_uri)
+        save_model(extract(model, graph_output_names, values), inference_model_uri)
+
+
+def _check_state(state: CheckpointState, model: ir.Model) -> None:
+    """The parameters must be those of the model.
+
+    Raises:
+        CheckpointError: if one is missing, too many, or of another type or shape.
+    """
+    inputs = {str(v.name): v for v in model.graph.inputs}
+    buffers = {n.removesuffix(BUFFER_SUFFIX) for n in inputs if n.endswith(BUFFER_SUFFIX)}
+    trained = {p.name for p in state.parameters.in_order(trainable=True)}
+    if missing := sorted(buffers - trained):
+        _refuse(f"it has no trainable parameter {', '.join(map(repr, missing[:8]))}")
+    if unknown := sorted(trained - buffers):
+        _refuse(f"the model does not train its {', '.join(map(repr, unknown[:8]))}")
+    for parameter in state.parameters.in_order():
+        declared = inputs.get(parameter.name)
+        if declared is None:
+            continue
+        dtype = from_torch(parameter.tensor.dtype)
+        if declared.dtype is not None and declared.dtype != dtype:
+            _refuse(
+                f"parameter '{parameter.name}' is {dtype_name(dtype)}, "
+                f"the model declares {dtype_name(declared.dtype)}"
+            )
+        shape = list(parameter.tensor.shape)
+        if not state.parameters.nominal and not _fits(shape, declared.shape):
+            _refuse(
+                f"parameter '{parameter.name}' has shape {shape}, "
+                f"the model declares {[str(d) for d in declared.shape or ()]}"
+            )
+
+
+def _fits(shape: Sequence[int], declared: ir.Shape | None) -> bool:
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(
+        not isinstance(want, int) or want == have
+        for want, have in zip(declared, shape, strict=True)
+    )
+
+
+def _refuse(why: str) -> None:
+    raise CheckpointError(f"the checkpoint belongs to another model: {why}")
 
 
 def _like(inputs: Sequence[Any], value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,13 +13,13 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.lower import LowerOptions, lower
 from onnxtrain.runtime.program import Program
-from onnxtrain.training.checkpoint import OptimizerState
+from onnxtrain.training.checkpoint import OptimizerState, Parameter
 from onnxtrain.training.module import Module
 from onnxtrain.types import CPU, CUDA
 
-DEFAULT_LEARNING_RATE = 0.001
 MOMENTS = {"first_order_moments": "momentum0", "second_order_moments": "momentum1"}
 """Inputs of optimizer models that carry state, and its names in checkpoints."""
+_NEEDED = ("learning_rate", "params", "gradients")
 _INPUTS = ("learning_rate", "step", "params", "gradients", *MOMENTS)
 
 
@@ -32,13 +33,9 @@ class Optimizer:
 
     def __init__(self, optimizer_uri: ModelLike, module: Module) -> None:
         self._module = module
-        model = prepare(load_model(optimizer_uri))
+        model = prepare(load_model(optimizer_uri, own=True))
         names = [str(v.name) for v in model.graph.inputs]
-        if unknown := [name for name in names if name not in _INPUTS]:
-            raise ModelError(
-                f"not an optimizer model: unknown inputs {', '.join(map(repr, unknown))}\n"
-                f"  inputs must be among {', '.join(_INPUTS)}"
-            )
+        _check_inputs(names)
         self._moments = [name for name in MOMENTS if name in names]
         provider = CUDA if module.device.type == "cuda" else CPU
         plan = lower(model, default_registry(), LowerOptions(provider))
@@ -48,33 +45,24 @@ class Optimizer:
         state = module.state
         state.optimizer = state.optimizer or OptimizerState()
         self.state = state.optimizer
-        if self.state.learning_rate is None:
-            self.state.learning_rate = self.state.initial_learning_rate or DEFAULT_LEARNING_RATE
         if not state.parameters.nominal:
             self._bind()
 
     def _bind(self) -> dict[str, list[torch.Tensor]]:
         """The lists that the optimizer model works on; moments are made where there are none."""
+        self._module.state.parameters.require_values()
         trained = self._module.parameters_in_order(trainable_only=True)
-        known = self.state.moments
-        if known and (missing := [p.name for p in trained if p.name not in known]):
-            raise CheckpointError(
-                f"the checkpoint has no optimizer state for {', '.join(map(repr, missing[:8]))}"
-            )
+        known, keys = self.state.moments, [MOMENTS[name] for name in self._moments]
+        if known:
+            _check_moments(known, trained, keys)
         for parameter in trained:
             own = known.setdefault(parameter.name, {})
-            for name in self._moments:
-                key = MOMENTS[name]
+            for key in keys:
                 old = own.get(key)
                 if old is None:
                     own[key] = torch.zeros_like(parameter.tensor)
-                elif old.shape != parameter.tensor.shape:
-                    raise CheckpointError(
-                        f"optimizer state of '{parameter.name}' has shape {list(old.shape)}, "
-                        f"the parameter {list(parameter.tensor.shape)}"
-                    )
                 else:
-                    own[key] = old.to(parameter.tensor.device)
+                    own[key] = old.to(self._module.device)
         self._lists = {
             "params": [p.tensor for p in trained],
             "gradients": [p.grad_tensor for p in trained if p.grad_tensor is not None],
@@ -100,10 +88,43 @@ class Optimizer:
 
     def get_learning_rate(self) -> float:
         """The learning rate in use."""
-        assert self.state.learning_rate is not None
         return self.state.learning_rate
 
     @property
     def steps_taken(self) -> int:
         """How many updates were made."""
         return self.state.step
+
+
+def _check_inputs(names: Sequence[str]) -> None:
+    wrong = [f"unknown input '{name}'" for name in names if name not in _INPUTS]
+    wrong += [f"no input '{name}'" for name in _NEEDED if name not in names]
+    if wrong:
+        raise ModelError(
+            f"not an optimizer model: {', '.join(wrong[:8])}\n"
+            f"  inputs must be among {', '.join(_INPUTS)}"
+        )
+
+
+def _check_moments(
+    known: dict[str, dict[str, torch.Tensor]], trained: Sequence[Parameter], keys: Sequence[str]
+) -> None:
+    """A checkpoint must have all of the state that the optimizer needs, in the right shapes."""
+    if missing := [p.name for p in trained if p.name not in known]:
+        raise CheckpointError(
+            f"the checkpoint has no optimizer state for {', '.join(map(repr, missing[:8]))}"
+        )
+    for parameter in trained:
+        own = known[parameter.name]
+        if lacking := [key for key in keys if key not in own]:
+            raise CheckpointError(
+                f"the checkpoint was made with another optimizer: it has no {lacking[0]} "
+                f"for '{parameter.name}'\n"
+                "  go on with that optimizer, or save the checkpoint without optimizer state"
+            )
+        for key in keys:
+            if own[key].shape != parameter.tensor.shape:
+                raise CheckpointError(
+                    f"optimizer state of '{parameter.name}' has shape {list(own[key].shape)}, "
+                    f"the parameter {list(parameter.tensor.shape)}"
+                )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,73 +16,103 @@ from onnxtrain.kernels.dtypes import array_of, tensor_of
 if TYPE_CHECKING:
     from onnxtrain.training.trainer import Trainer
 
+_PARAMETER = "param/"
+_MOMENT = "optim/"
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "step": int,
+    "learning_rate": float,
+    "initial_learning_rate": float,
+}
+_GENERATORS = {"rng/step": "rng", "rng/host": "rng_host"}
 
-def write(trainer: Trainer, path: str | os.PathLike[str], extra: dict[str, Any]) -> None:
+Path = str | os.PathLike[str]
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def write(trainer: Trainer, path: Path, extra: dict[str, Any]) -> None:
     """Write a checkpoint from which training goes on as if nothing had happened."""
-    tensors = {
-        f"param/{name}": array_of(trainer.state.parameters[name].tensor) for name in trainer.mutable
-    }
-    optimizer = trainer.optimizer.state
-    for name, moments in optimizer.moments.items():
-        tensors.update({f"optim/{name}/{key}": array_of(t) for key, t in moments.items()})
-    program = trainer.module.runner(training=True).program
-    tensors["rng/step"] = array_of(program.rng.get_state())
-    tensors["rng/host"] = array_of(program.rng_host.get_state())
-    manifest: dict[str, Any] = {
-        "model": fingerprint(trainer),
-        "step": optimizer.step,
-        "learning_rate": optimizer.learning_rate,
-        "initial_learning_rate": optimizer.initial_learning_rate,
-        "extra": extra,
-    }
-    write_native(path, tensors, manifest)
+    tensors = {key: array_of(tensor) for key, tensor in _live(trainer).items()}
+    for key, generator in _generators(trainer).items():
+        tensors[key] = array_of(generator.get_state())
+    numbers = {key: getattr(trainer.optimizer.state, key) for key in _NUMBERS}
+    write_native(path, tensors, {**numbers, "extra": extra})
 
 
-def read(trainer: Trainer, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Load a checkpoint into a trainer of the same model; nothing changes if it does not fit."""
+def read(trainer: Trainer, path: Path) -> dict[str, Any]:
+    """Load a checkpoint into a trainer of the same model; nothing changes if it does not fit.
+
+    Raises:
+        CheckpointError: if it cannot be read, or belongs to another model or optimizer.
+    """
     tensors, manifest = read_native(path)
-    _check(trainer, path, tensors, manifest)
+    live = _live(trainer)
+    if why := _misfit(live, tensors):
+        raise CheckpointError(f"checkpoint '{os.fspath(path)}' {why}")
+    numbers, extra = _numbers(path, manifest), manifest.get("extra")
+    generators = _generators(trainer)
+    if lost := [key for key in generators if key not in tensors]:
+        raise CheckpointError(f"checkpoint '{os.fspath(path)}' is damaged: it has no '{lost[0]}'")
     with torch.no_grad():
-        for name in trainer.mutable:
-            trainer.state.parameters[name].tensor.copy_(tensor_of(tensors[f"param/{name}"]))
-        optimizer = trainer.optimizer.state
-        for name, moments in optimizer.moments.items():
-            for key, tensor in moments.items():
-                tensor.copy_(tensor_of(tensors[f"optim/{name}/{key}"]))
-    optimizer.step = int(manifest["step"])  # type: ignore[arg-type]
-    optimizer.learning_rate = float(manifest["learning_rate"])  # type: ignore[arg-type]
-    optimizer.initial_learning_rate = float(manifest["initial_learning_rate"])  # type: ignore[arg-type]
+        for key, tensor in live.items():
+            tensor.copy_(tensor_of(tensors[key]))
+    for key, number in numbers.items():
+        setattr(trainer.optimizer.state, key, number)
+    for key, generator in generators.items():
+        # A generator of another kind of device has a state of another size.
+        if tensors[key].size == generator.get_state().numel():
+            generator.set_state(tensor_of(tensors[key]))
+    return dict(extra) if isinstance(extra, dict) else {}
+
+
+def _live(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """Tensors that training changes, by their names in the checkpoint."""
+    parameters = trainer.state.parameters
+    live = {f"{_PARAMETER}{name}": parameters[name].tensor for name in trainer.mutable}
+    for name, moments in trainer.optimizer.state.moments.items():
+        live.update({f"{_MOMENT}{name}/{key}": tensor for key, tensor in moments.items()})
+    return live
+
+
+def _generators(trainer: Trainer) -> dict[str, torch.Generator]:
     program = trainer.module.runner(training=True).program
-    if tensors["rng/step"].size == program.rng.get_state().numel():
-        program.rng.set_state(tensor_of(tensors["rng/step"].copy()))
-    program.rng_host.set_state(tensor_of(tensors["rng/host"].copy()))
-    extra: dict[str, Any] = manifest.get("extra") or {}  # type: ignore[assignment]
-    return extra
+    return {key: getattr(program, name) for key, name in _GENERATORS.items()}
 
 
-def fingerprint(trainer: Trainer) -> str:
-    """Names, types and shapes of what is trained: what a checkpoint must agree with."""
-    described = [
-        [name, str(p.tensor.dtype), list(p.tensor.shape)]
-        for name in sorted(trainer.mutable)
-        for p in [trainer.state.parameters[name]]
-    ]
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+def _misfit(live: Mapping[str, torch.Tensor], saved: Arrays) -> str | None:
+    """Why a checkpoint does not belong to a trainer, or None if it does."""
+    for prefix, complaint in (
+        (_PARAMETER, "belongs to another model"),
+        (_MOMENT, "was made with another optimizer"),
+    ):
+        own = {key.removeprefix(prefix) for key in live if key.startswith(prefix)}
+        found = {key.removeprefix(prefix) for key in saved if key.startswith(prefix)}
+        if more := sorted(found - own):
+            return f"{complaint}: it has {_shown(more)} that the trainer has not"
+        if less := sorted(own - found):
+            return f"{complaint}: it lacks {_shown(less)}"
+    for key, tensor in live.items():
+        given = tensor_of(saved[key])
+        if given.shape != tensor.shape or given.dtype != tensor.dtype:
+            return (
+                f"belongs to another model: '{key.partition('/')[2]}' is {_described(given)} in "
+                f"it, {_described(tensor)} in the model"
+            )
+    return None
 
 
-def _check(
-    trainer: Trainer,
-    path: str | os.PathLike[str],
-    tensors: dict[str, np.ndarray[Any, Any]],
-    manifest: dict[str, Any],
-) -> None:
-    if manifest.get("model") == fingerprint(trainer):
-        return
-    saved = {key.removeprefix("param/") for key in tensors if key.startswith("param/")}
-    own = set(trainer.mutable)
-    more = (
-        f"it has {sorted(saved - own)[:4]} that the model has not"
-        if saved - own
-        else (f"it lacks {sorted(own - saved)[:4]}" if own - saved else "a type or shape differs")
-    )
-    raise CheckpointError(f"checkpoint '{os.fspath(path)}' belongs to another model: {more}")
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(map(repr, names[:4])) + more
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _numbers(path: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
+    try:
+        return {key: kind(manifest[key]) for key, kind in _NUMBERS.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"checkpoint '{os.fspath(path)}' is damaged: step or learning rate are missing"
+        ) from error

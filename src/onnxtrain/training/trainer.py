@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import onnx_ir as ir
 import torch
 
 from onnxtrain.artifacts.models import save_model
-from onnxtrain.errors import FeedError, LossError, ParameterError
+from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.graph.load import ModelLike, load_model
-from onnxtrain.graph.prepare import prepare
-from onnxtrain.kernels.dtypes import array_of, tensor_of
+from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.training import resume
-from onnxtrain.training.build import LOSSES, LossLike, build_optimizer, build_training
-from onnxtrain.training.checkpoint import CheckpointState, Parameter
+from onnxtrain.training.batch import Batch, on_device, pick, refuse_others, samples
+from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
+from onnxtrain.training.losses import (
+    TorchLoss,
+    differentiated,
+    loss_outputs,
+    torch_function,
+    value_of,
+)
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
-from onnxtrain.transforms.mode import TrainingForm
-from onnxtrain.transforms.parameters import Decision, decide
+from onnxtrain.training.runner import Runner
+from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
+from onnxtrain.transforms.parameters import Decision, decide, settle
+from onnxtrain.transforms.training_graph import parameters_to_inputs
 from onnxtrain.transforms.write_back import weight_names, write_back
 
-Batch = Mapping[str, Any]
-TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
+BATCH_NORM = ("train", "freeze")
 
 
 class Trainer:
@@ -67,43 +74,44 @@ class Trainer:
         seed: int | None = None,
         deterministic: bool = False,
     ) -> None:
-        self._original = load_model(model)
-        if batch_norm not in ("train", "freeze"):
-            raise ValueError(f"batch_norm must be 'train' or 'freeze', not {batch_norm!r}")
-        self._torch_loss = _torch_loss(loss)
-        working = prepare(self._original.clone())
-        self._outputs = _loss_outputs(working, loss, outputs)
-        self.decisions: list[Decision] = decide(
-            working, trainable, self._outputs, known=weight_names(self._original)
-        )
-        trained = [d.name for d in self.decisions if d.trained]
-        moving = [d.name for d in self.decisions if d.statistic and batch_norm == "train"]
-        self.mutable = [*trained, *moving]
-        self.input_names = [
-            str(v.name) for v in working.graph.inputs if v.name not in working.graph.initializers
-        ]
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if batch_norm not in BATCH_NORM:
+            raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
+        self._original = load_model(model, own=True)
+        self._torch_loss = torch_function(loss)
+        working = working_copy(self._original)
+        self.input_names = [str(value.name) for value in working.graph.inputs]
+        self._outputs = loss_outputs(working, loss, outputs)
+        writable = weight_names(self._original)
+        decisions = decide(working, trainable, self._outputs, known=writable)
+        moving = [d.name for d in decisions if d.statistic and d.name in writable]
+        self._moving = moving if batch_norm == "train" else []
         built = build_training(
             working,
             loss=None if self._torch_loss else loss,  # type: ignore[arg-type]
             outputs=self._outputs,
-            trained=trained,
-            moving=moving,
+            trained=[d.name for d in decisions if d.trained],
+            moving=self._moving,
             form=TrainingForm(batch_norm == "train", dropout),
             split=self._torch_loss is not None,
+            required=[trainable] if isinstance(trainable, str) else trainable,
         )
-        self.state = _state(self._original, working, built.parameters, trained)
-        options = SessionOptions(use_deterministic_compute=deterministic, seed=seed)
-        self.module = Module(
-            built.models.training, self.state, built.models.evaluation, device, options
-        )
+        self.decisions: list[Decision] = settle(decisions, built.trained)
+        self.mutable = [*built.trained, *self._moving]
         self.loss_input_names = built.loss_inputs
+        self.state = built.state()
+        self.module = Module(
+            built.models.training,
+            self.state,
+            built.models.evaluation,
+            device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            SessionOptions(use_deterministic_compute=deterministic, seed=seed),
+        )
         self.optimizer = Optimizer(
-            build_optimizer(optimizer, working, trained, weight_decay, clip_grad_norm),
+            build_optimizer(optimizer, working, built.trained, weight_decay, clip_grad_norm),
             self.module,
         )
         self.optimizer.set_learning_rate(lr)
-        self._evaluation: Module | None = None
+        self._predictor: Runner | None = None
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
@@ -131,18 +139,14 @@ class Trainer:
 
     def step(self, batch: Batch) -> torch.Tensor:
         """Forward, backward and update on one batch; gives the loss, on the device."""
-        self.module.lazy_reset_grad()
         loss = self._forward_backward(batch)
         self.optimizer.step()
         return loss
 
     def gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Gradients of the loss on one batch, by parameter; nothing is updated."""
-        self.module.lazy_reset_grad()
-        before = {name: self.state.parameters[name].tensor.clone() for name in self._moving()}
-        self._forward_backward(batch)
-        for name, tensor in before.items():
-            self.state.parameters[name].tensor.copy_(tensor)
+        with self._unmoved():
+            self._forward_backward(batch)
         return {
             p.name: p.grad_tensor.clone()
             for p in self.state.parameters.in_order(trainable=True)
@@ -151,33 +155,31 @@ class Trainer:
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """The loss on one batch in evaluation form; nothing is changed."""
-        results = self._evaluate(batch)
+        runner = self.module.runner(training=False)
+        results = runner.run(pick(batch, [a.name for a in runner.user_inputs]))
         if self._torch_loss is None:
-            return results[0]
-        return _scalar(
-            self._torch_loss(
-                dict(zip(self._outputs, results, strict=True)), _on(batch, self.device)
-            )
-        )
+            loss: torch.Tensor = results[0]
+            return loss
+        with torch.no_grad():
+            given = on_device(batch, self.device)
+            return value_of(self._torch_loss, self._outputs, results, given)
 
     def predict(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The model's outputs on one batch in evaluation form, by name."""
-        names = [str(v.name) for v in self._original.graph.outputs]
-        return dict(
-            zip(
-                names,
-                self._predictor()
-                .runner(training=False)
-                .run([_need(batch, name) for name in self.input_names]),
-                strict=True,
-            )
-        )
+        if self._predictor is None:
+            model = working_copy(self._original)
+            parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
+            EvaluationForm()(model)
+            self._predictor = self.module.runner_of(model)
+        results = self._predictor.run(pick(batch, self.input_names))
+        names = [str(value.name) for value in self._original.graph.outputs]
+        return dict(zip(names, results, strict=True))
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """The mean loss over batches, each weighted by its number of samples."""
         total, count = 0.0, 0
         for batch in batches:
-            size = _samples(batch)
+            size = samples(batch)
             total += float(self.loss(batch)) * size
             count += size
         if not count:
@@ -185,144 +187,67 @@ class Trainer:
         return total / count
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the original model with the trained weights in it."""
+        """Write the original model with the trained weights in it.
+
+        Raises:
+            SaveError: if the file could not be written; what was there before is untouched.
+        """
         values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
         save_model(write_back(self._original.clone(), values), path)
 
     def checkpoint(
         self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None
     ) -> None:
-        """Write everything that is needed to go on later, atomically."""
+        """Write everything that is needed to go on later, atomically.
+
+        Args:
+            path: The file to write or replace.
+            extra: Values of the caller, as JSON can hold them; ``resume`` gives them back.
+
+        Raises:
+            SaveError: if the file could not be written; what was there before is untouched.
+        """
         resume.write(self, path, dict(extra or {}))
 
     def resume(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Go on from a checkpoint; gives what was stored as ``extra``."""
+        """Go on from a checkpoint; gives what was stored as ``extra``.
+
+        Raises:
+            CheckpointError: if it belongs to another model or optimizer; nothing is changed then.
+        """
         return resume.read(self, path)
 
-    def _moving(self) -> list[str]:
-        return [d.name for d in self.decisions if d.statistic and d.name in self.mutable]
-
     def _forward_backward(self, batch: Batch) -> torch.Tensor:
+        """The loss on one batch; the gradients are those of this batch alone."""
         runner = self.module.runner(training=True)
-        reset = self.module.take_reset()
-        inputs = [_need(batch, a.name) for a in runner.user_inputs]
-        if self._torch_loss is None:
-            self._check_names(batch, [a.name for a in runner.user_inputs])
-            result: torch.Tensor = runner.run(inputs, reset)[0]
-            return result
-        outputs, running = runner.program.start(*runner.arguments(inputs, reset))
-        loss, grads = self._differentiate(outputs, batch)
-        runner.program.finish(running, grads)
-        return loss
-
-    def _differentiate(
-        self, outputs: Sequence[torch.Tensor], batch: Batch
-    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """The torch loss and its gradient for every output."""
-        assert self._torch_loss is not None
-        leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in outputs]
-        with torch.enable_grad():
-            named = dict(zip(self._outputs, leaves, strict=True))
-            loss = _scalar(self._torch_loss(named, _on(batch, self.device)))
-            if not loss.requires_grad:
-                raise LossError("the loss does not depend on the model's outputs")
-            wanted = [t for t in leaves if t.requires_grad]
-            found = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
-        grads: list[torch.Tensor | None] = []
-        for leaf in leaves:
-            grad = next(found) if leaf.requires_grad else None
-            grads.append(torch.zeros_like(leaf) if grad is None and leaf.requires_grad else grad)
-        return loss.detach(), grads
-
-    def _check_names(self, batch: Batch, wanted: Sequence[str]) -> None:
-        if unknown := sorted(set(batch) - set(wanted)):
-            raise FeedError(
-                f"the batch has {', '.join(map(repr, unknown))}, which the step does not take\n"
-                f"  it takes  {', '.join(wanted)}"
-            )
-
-    def _evaluate(self, batch: Batch) -> list[torch.Tensor]:
-        runner = self.module.runner(training=False)
-        return runner.run([_need(batch, a.name) for a in runner.user_inputs])
-
-    def _predictor(self) -> Module:
-        """A module over the same parameters whose evaluation model has the original outputs."""
-        if self._evaluation is None:
-            self._evaluation = self.module.with_evaluation(self._plain_evaluation())
-        return self._evaluation
-
-    def _plain_evaluation(self) -> ir.Model:
-        from onnxtrain.transforms.mode import EvaluationForm
-        from onnxtrain.transforms.training_graph import parameters_to_inputs
-
-        model = prepare(self._original.clone())
-        parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
-        EvaluationForm()(model)
-        return model
-
-
-def _torch_loss(loss: Any) -> TorchLoss | None:
-    if loss is None or isinstance(loss, (str, Block)):
-        if isinstance(loss, str) and loss not in LOSSES:
-            raise LossError(
-                f"unknown loss '{loss}'\n  have  {', '.join(LOSSES)}, an onnxblock, or a function"
-            )
-        return None
-    if callable(loss):
-        found: TorchLoss = loss
-        return found
-    raise LossError(f"a loss is a name, an onnxblock or a function, not {type(loss).__name__}")
-
-
-def _loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> list[str]:
-    names = [str(v.name) for v in model.graph.outputs]
-    if outputs is None:
-        return names[:1] if loss is None or isinstance(loss, str) else names
-    if unknown := [name for name in outputs if name not in names]:
-        raise LossError(
-            f"the model has no output {', '.join(map(repr, unknown))}\n  have  {', '.join(names)}"
+        names = [a.name for a in runner.user_inputs]
+        inputs = pick(batch, names)
+        function = self._torch_loss
+        if function is None:
+            refuse_others(batch, names)
+            loss: torch.Tensor = runner.run(inputs, reset=True)[0]
+            return loss
+        given = on_device(batch, self.device)
+        return runner.run_split(
+            inputs,
+            reset=True,
+            middle=lambda outputs: differentiated(function, self._outputs, outputs, given),
         )
-    return list(outputs)
+
+    @contextlib.contextmanager
+    def _unmoved(self) -> Iterator[None]:
+        """With: running statistics and random numbers are afterwards what they were before."""
+        program = self.module.runner(training=True).program
+        generators = [(g, g.get_state()) for g in (program.rng, program.rng_host)]
+        moving = [self.state.parameters[name].tensor for name in self._moving]
+        before = [tensor.clone() for tensor in moving]
+        try:
+            yield
+        finally:
+            for tensor, old in zip(moving, before, strict=True):
+                tensor.copy_(old)
+            for generator, state in generators:
+                generator.set_state(state)
 
 
-def _state(
-    original: ir.Model,
-    working: ir.Model,
-    names: Mapping[str, ir.TensorProtocol],
-    trained: Sequence[str],
-) -> CheckpointState:
-    """Live tensors for the parameters, copied from the model."""
-    return CheckpointState(
-        {
-            name: Parameter(name, tensor_of(tensor.numpy().copy()), name in trained)
-            for name, tensor in names.items()
-        }
-    )
-
-
-def _scalar(loss: Any) -> torch.Tensor:
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise LossError(f"the loss function must give a scalar tensor, it gave {shape}")
-    return loss.reshape(())
-
-
-def _need(batch: Batch, name: str) -> Any:
-    if name not in batch:
-        raise FeedError(f"the batch has no '{name}'\n  it has  {', '.join(batch) or 'nothing'}")
-    return batch[name]
-
-
-def _on(batch: Batch, device: torch.device) -> dict[str, Any]:
-    return {
-        name: (value if isinstance(value, torch.Tensor) else torch.as_tensor(value)).to(device)
-        for name, value in batch.items()
-    }
-
-
-def _samples(batch: Batch) -> int:
-    sizes = [len(v) for v in batch.values() if getattr(v, "ndim", 0) or isinstance(v, list)]
-    return sizes[0] if sizes else 1
-
-
-__all__ = ["Batch", "ParameterError", "Trainer"]
+__all__ = ["Batch", "Trainer"]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import is_used, remove_dead
-from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.edit import is_used
+from onnxtrain.graph.infer import infer
+from onnxtrain.graph.verify import verify
 from onnxtrain.transforms.training_graph import set_outputs
 
 
@@ -21,19 +22,16 @@ def extract(
     Raises:
         GraphError: if an output is not in the graph.
     """
-    prepare(model)
+    verify(model)
+    infer(model)
     graph = model.graph
     set_outputs(graph, outputs)
-    remove_dead(graph)
-    kept = []
-    for value in graph.inputs:
-        if value.name in values:
-            value.const_value = ir.tensor(values[str(value.name)], name=value.name)
-        elif is_used(value):
-            kept.append(value)
-    parameters = [v for v in graph.inputs if v.name in values and is_used(v)]
+    used = [value for value in graph.inputs if is_used(value)]
     graph.inputs.clear()
-    graph.inputs.extend(kept)
-    for value in parameters:
-        graph.register_initializer(value)
+    for value in used:
+        if value.name in values:
+            value.const_value = ir.tensor(values[value.name], name=value.name)
+            graph.register_initializer(value)
+        else:
+            graph.inputs.append(value)
     return model

@@ -8,8 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.edit import unique_name
-from onnxtrain.types import MS
+from onnxtrain.graph.edit import is_used, unique_name
+from onnxtrain.types import MS, ONNX
+
+_TRAINING_INPUT_SINCE = 12
+"""From this opset on Dropout has an input that says whether it drops."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +20,11 @@ class TrainingForm(ir.passes.InPlacePass):
     """Put a model into training form.
 
     Every BatchNormalization becomes BatchNormInternal, which normalises with the statistics of the
-    batch, keeps them for its gradient and moves the running ones.
+    batch, keeps them for its gradient and moves the running ones. Nodes in the bodies of If, Loop
+    and Scan stay as they are.
 
     Attributes:
-        batch_norm: False leaves BatchNormalization with its running statistics ("frozen").
+        batch_norm: False makes BatchNormalization use its running statistics ("frozen").
         dropout: True lets Dropout nodes that were saved in inference form drop values again.
     """
 
@@ -31,12 +35,21 @@ class TrainingForm(ir.passes.InPlacePass):
         """Rewrite the nodes in place."""
         modified = False
         for node in list(model.graph):
-            if node.domain == "" and node.op_type == "BatchNormalization" and self.batch_norm:
-                _train_batch_norm(model.graph, node)
-                modified = True
-            elif node.domain == "" and node.op_type == "Dropout" and self.dropout:
+            if _is(node, "BatchNormalization"):
+                modified |= self._batch_norm(model.graph, node)
+            elif _is(node, "Dropout") and self.dropout:
                 modified |= _train_dropout(model.graph, node)
         return ir.passes.PassResult(model, modified)
+
+    def _batch_norm(self, graph: ir.Graph, node: ir.Node) -> bool:
+        if not self.batch_norm:
+            return _evaluate_batch_norm(node)
+        _train_batch_norm(graph, node)
+        return True
+
+
+def _is(node: ir.Node, op_type: str) -> bool:
+    return node.domain == ONNX and node.op_type == op_type
 
 
 def _train_batch_norm(graph: ir.Graph, node: ir.Node) -> None:
@@ -56,10 +69,7 @@ def _train_batch_norm(graph: ir.Graph, node: ir.Node) -> None:
     for index, value in enumerate(new.outputs):
         old = node.outputs[index] if index < min(3, len(node.outputs)) else None
         if old is not None and old.name:
-            name = old.name
-            old.replace_all_uses_with(value, replace_graph_outputs=True)
-            old.name = f"{name}_replaced"
-            value.name, value.type, value.shape = name, old.type, old.shape
+            _take_over(old, value)
         else:
             value.name = unique_name(graph, f"{node.name}_{names[index]}")
             if statistics is not None:
@@ -68,14 +78,35 @@ def _train_batch_norm(graph: ir.Graph, node: ir.Node) -> None:
     graph.opset_imports.setdefault(MS, 1)
 
 
+def _take_over(old: ir.Value, new: ir.Value) -> None:
+    """Let a new value stand for an old one everywhere, under its name."""
+    name = old.name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name = f"{name}_replaced"
+    new.name, new.type, new.shape = name, old.type, old.shape
+
+
 def _train_dropout(graph: ir.Graph, node: ir.Node) -> bool:
-    """Give a Dropout of opset 12 or later the training_mode input True."""
-    if graph.opset_imports.get("", 1) < 12:
-        return False
+    """Let a Dropout drop: by its third input, or by BitmaskDropout where opsets have no such."""
     op = Ops(graph, f"{node.name}/")
-    mode = op.const(np.asarray(True))
-    node.resize_inputs(3)
-    node.replace_input_with(2, mode)
+    if op.opset >= _TRAINING_INPUT_SINCE:
+        node.resize_inputs(3)
+        node.replace_input_with(2, op.const(np.asarray(True)))
+        return True
+    if any(is_used(mask) for mask in node.outputs[1:]):
+        return False
+    rate = node.attributes.get_float("ratio", 0.5)
+    new = ir.Node(
+        MS,
+        "BitmaskDropout",
+        [node.inputs[0], op.const(np.float32(rate)), op.const(np.asarray(True))],
+        num_outputs=1,
+        name=f"{node.name}_BitmaskDropout",
+    )
+    graph.insert_before(node, new)
+    _take_over(node.outputs[0], new.outputs[0])
+    graph.remove(node, safe=True)
+    graph.opset_imports.setdefault(MS, 1)
     return True
 
 
@@ -84,26 +115,38 @@ class EvaluationForm(ir.passes.InPlacePass):
     """Put a model into evaluation form: no Dropout, running statistics in BatchNormalization."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the nodes in place."""
+        """Rewrite the nodes in place, those in the bodies of other nodes too."""
         modified = False
-        for node in list(model.graph):
-            if node.domain != "":
-                continue
-            if node.op_type == "Dropout" and len(node.inputs) > 2:
+        for node in list(model.graph.all_nodes()):
+            if _is(node, "Dropout") and len(node.inputs) > 2:
                 node.resize_inputs(2)
                 modified = True
-            elif node.op_type == "BatchNormalization" and "training_mode" in node.attributes:
-                _evaluate_batch_norm(node)
-                modified = True
+            elif _is(node, "BatchNormalization"):
+                modified |= _evaluate_batch_norm(node)
         return ir.passes.PassResult(model, modified)
 
 
-def _evaluate_batch_norm(node: ir.Node) -> None:
-    """Drop training_mode and the running outputs, which evaluation form does not have."""
-    del node.attributes["training_mode"]
-    running = list(zip(node.outputs[1:], node.inputs[3:], strict=False))
-    for output, given in running:
-        if given is not None:
-            output.replace_all_uses_with(given, replace_graph_outputs=False)
-    if not any(value.is_graph_output() for value, _ in running):
+def _evaluate_batch_norm(node: ir.Node) -> bool:
+    """Drop training_mode and the running statistics that only a training node puts out."""
+    trains = node.attributes.get_int("training_mode", 0) or len(node.outputs) > 1
+    if not trains:
+        return False
+    node.attributes.pop("training_mode", None)
+    for output, given in zip(node.outputs[1:3], node.inputs[3:5], strict=False):
+        if given is None:
+            continue
+        if output.is_graph_output():
+            _return_input(node, output, given)
+        output.replace_all_uses_with(given, replace_graph_outputs=False)
+    if not any(is_used(value) for value in node.outputs[1:]):
         node.resize_outputs(1)
+    return True
+
+
+def _return_input(node: ir.Node, output: ir.Value, given: ir.Value) -> None:
+    """Let an Identity of an input be the graph's output in place of a node's output."""
+    graph = node.graph
+    assert graph is not None
+    copied = ir.node("Identity", [given], name=f"{node.name}_{output.name}_Identity")
+    graph.insert_after(node, copied)
+    _take_over(output, copied.outputs[0])

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.gradients.engine import can_carry_gradient
-from onnxtrain.types import FLOATS, op_name
+from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
 STATISTICS = {
     ("BatchNormalization", 3): "running mean of BatchNormalization",
@@ -39,7 +39,6 @@ _SETTINGS = {
     ("RNN", 5): "initial state of RNN",
     ("Upsample", 1): "scales of Upsample",
 }
-_ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Mod", "Where"})
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
 _HOLDERS = _LINEAR | {
     "BatchNormalization",
@@ -57,15 +56,34 @@ _HOLDERS = _LINEAR | {
 """Operators whose parameters may have a single element."""
 
 
+_HUGE = 1e8
+_HUGE_FLOAT16 = 6e4
+_SCANNED = 2**24
+"""Larger tensors are not searched for the values of a mask."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """Whether a tensor of the model is trained, and why (not)."""
+    """Whether a tensor of the model is trained, and why (not).
+
+    Attributes:
+        name: Name of the tensor.
+        trained: Whether it is trained.
+        reason: Why, or why not.
+        elements: How many numbers it has.
+        statistic: Whether it is a running statistic, which training moves in its own way.
+        possible: Whether it could be trained if it were asked for by name.
+    """
 
     name: str
     trained: bool
     reason: str
     elements: int
     statistic: bool = False
+    possible: bool = True
+
+
+UNREACHED = "no differentiable path to the loss"
 
 
 def decide(
@@ -93,10 +111,24 @@ def decide(
     ]
     if wanted != "auto":
         patterns = [wanted] if isinstance(wanted, str) else list(wanted)
-        decisions = _picked(decisions, patterns, reached, model.graph)
+        decisions = _picked(decisions, patterns, model.graph)
     if not any(d.trained for d in decisions):
-        raise ParameterError("the model has no weight that could be trained")
+        raise ParameterError("the model has no weight that could be trained" + _why_not(decisions))
     return decisions
+
+
+def settle(decisions: Sequence[Decision], trained: Collection[str]) -> list[Decision]:
+    """The decisions after the gradients were built, which may not have reached all weights."""
+    return [
+        dataclasses.replace(d, trained=False, reason=UNREACHED)
+        if d.trained and d.name not in trained
+        else d
+        for d in decisions
+    ]
+
+
+def _why_not(decisions: Sequence[Decision]) -> str:
+    return "".join(f"\n  '{d.name}': {d.reason}" for d in decisions[:8])
 
 
 def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
@@ -105,11 +137,14 @@ def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
     name, elements = str(value.name), int(tensor.size)
     for node, index in value.uses():
         if reason := STATISTICS.get((node.op_type, index)):
-            return Decision(name, False, reason, elements, statistic=True)
+            return Decision(name, False, reason, elements, statistic=True, possible=False)
     if not writable:
-        return Decision(name, False, "stands inside a function of the model", elements)
+        reason = "stands inside a function of the model"
+        return Decision(name, False, reason, elements, possible=False)
     if not reached:
-        return Decision(name, False, "no differentiable path to the loss", elements)
+        return Decision(name, False, UNREACHED, elements, possible=False)
+    if not elements:
+        return Decision(name, False, "has no elements", elements, possible=False)
     reasons = [_not_a_weight(value, node, index) for node, index in value.uses()]
     if reasons and all(reasons):
         return Decision(name, False, str(reasons[0]), elements)
@@ -122,13 +157,21 @@ def _not_a_weight(value: ir.Value, node: ir.Node, index: int) -> str | None:
     assert tensor is not None
     if reason := _SETTINGS.get((node.op_type, index)):
         return reason
-    if tensor.size == 1 and node.op_type not in _HOLDERS and not _is_bias(value, node):
+    if node.op_type in _HOLDERS:
+        return None
+    if tensor.size == 1 and not _is_bias(value, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
-    if node.op_type in _ELEMENTWISE and tensor.size <= 2**20:
-        data = tensor.numpy().astype(np.float64)
-        if not np.isfinite(data).all() or np.abs(data).max(initial=0) > 1e8:
-            return "mask: it holds infinities or huge numbers"
-    return None
+    return "mask: it holds infinities or huge numbers" if _is_mask(tensor) else None
+
+
+def _is_mask(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor holds what is added to scores to rule them out."""
+    if tensor.size > _SCANNED:
+        return False
+    data = tensor.numpy().astype(np.float64, copy=False)
+    largest = max(data.max(), -data.min())
+    limit = _HUGE_FLOAT16 if tensor.dtype == DataType.FLOAT16 else _HUGE
+    return not np.isfinite(largest) or largest > limit
 
 
 def _is_bias(value: ir.Value, node: ir.Node) -> bool:
@@ -146,39 +189,55 @@ def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
     reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
     for node in reversed(list(graph)):
         if any(v in reached for v in node.outputs if can_carry_gradient(v)):
-            reached |= {v for v in node.inputs if can_carry_gradient(v)}  # type: ignore[misc]
+            reached |= {v for v in node.inputs if v is not None and can_carry_gradient(v)}
     return reached
 
 
 def _picked(
-    decisions: Sequence[Decision],
-    patterns: Sequence[str],
-    reached: set[ir.Value],
-    graph: ir.Graph,
+    decisions: Sequence[Decision], patterns: Sequence[str], graph: ir.Graph
 ) -> list[Decision]:
-    """Decisions for what the user named; what cannot be trained is refused by name."""
-    names = [d.name for d in decisions]
+    """Decisions for what the user named.
+
+    A name is trained, or refused with the reason; a pattern picks the weights among its matches.
+    """
+    if not patterns:
+        raise ParameterError("nothing is to be trained: the list of trainable parameters is empty")
+    by_name = {d.name: d for d in decisions}
     chosen: set[str] = set()
     for pattern in patterns:
-        found = fnmatch.filter(names, pattern) if pattern not in names else [pattern]
-        if not found:
-            raise ParameterError(
-                f"no parameter matches '{pattern}'\n  have  {', '.join(names[:20])}"
-                + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-            )
-        chosen |= set(found)
-    result = []
-    for decision in decisions:
-        picked = decision.name in chosen
-        if picked and decision.name in patterns:
-            _check_named(decision, graph.initializers[decision.name] in reached)
-        trained = picked and not decision.statistic and decision.reason in ("weight",)
-        trained = trained or (picked and decision.name in patterns)
-        reason = "asked for" if trained else (decision.reason if picked else "not asked for")
-        result.append(dataclasses.replace(decision, trained=trained, reason=reason))
-    return result
+        if pattern in by_name:
+            chosen.add(_possible(by_name[pattern]).name)
+        else:
+            chosen |= {d.name for d in _matches(pattern, decisions, graph)}
+    return [
+        dataclasses.replace(d, trained=True, reason="asked for")
+        if d.name in chosen
+        else dataclasses.replace(d, trained=False, reason="not asked for" if d.trained else d.reason)
+        for d in decisions
+    ]
 
 
-def _check_named(decision: Decision, reached: bool) -> None:
-    if decision.statistic or not reached:
+def _possible(decision: Decision) -> Decision:
+    if not decision.possible:
         raise ParameterError(f"cannot train '{decision.name}': {decision.reason}")
+    return decision
+
+
+def _matches(pattern: str, decisions: Sequence[Decision], graph: ir.Graph) -> list[Decision]:
+    """The weights that a glob pattern matches, at least one."""
+    found = [d for d in decisions if fnmatch.fnmatchcase(d.name, pattern)]
+    if weights := [d for d in found if d.trained]:
+        return weights
+    if found:
+        raise ParameterError(
+            f"no weight matches '{pattern}', only constants do{_why_not(found)}\n"
+            "  give the full name of a constant to train it"
+        )
+    if pattern in graph.initializers and graph.initializers[pattern].dtype is not None:
+        dtype = dtype_name(graph.initializers[pattern].dtype)  # type: ignore[arg-type]
+        raise ParameterError(f"cannot train '{pattern}': it is {dtype}, not floating point")
+    names = [d.name for d in decisions]
+    raise ParameterError(
+        f"no parameter matches '{pattern}'\n  have  {', '.join(names[:20])}"
+        + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    )

@@ -8,7 +8,11 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
-from onnxtrain.transforms.training_graph import build_models, parameters_to_inputs
+from onnxtrain.transforms.training_graph import (
+    build_models,
+    initializers_as_constants,
+    parameters_to_inputs,
+)
 
 
 def build_training_models(
@@ -34,7 +38,7 @@ def build_training_models(
     """
     if not output_names or output_names[0] != loss_output:
         raise LossError(f"loss '{loss_output}' must be the first output, got {list(output_names)}")
-    working = ir.from_proto(model)
+    working = initializers_as_constants(ir.from_proto(model))
     moved = {*trainable, *frozen} or set(working.graph.initializers)
     parameters_to_inputs(working, moved)
     models = build_models(working, trainable=list(trainable), outputs=list(output_names))

@@ -11,31 +11,46 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
+import onnx_ir.passes.common as passes
 
-from onnxtrain.errors import GraphError, ParameterError
-from onnxtrain.gradients.engine import backward, seed_of
+from onnxtrain.errors import GraphError, LossError, ParameterError
+from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.edit import remove_dead, value_names
 from onnxtrain.graph.infer import declare_constant
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, DataType, type_string
 
 BUFFER_SUFFIX = "_grad.accumulation.buffer"
 FLAG_SUFFIX = "_grad.accumulation.out"
 RESET_INPUT = "lazy_reset_grad"
+_CONSTANTS_SINCE = 4
+"""The first IR version whose initializers need not be inputs too."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingModels:
-    """What training needs: the step's graph and the graph for evaluation."""
+    """What training needs: the step's graph, the graph for evaluation, and what is trained."""
 
     training: ir.Model
     evaluation: ir.Model
+    trained: list[str]
+
+
+def initializers_as_constants(model: ir.Model) -> ir.Model:
+    """Take initializers off the list of inputs, where old IR versions wanted them, in place."""
+    passes.RemoveInitializersFromInputsPass()(model)
+    model.ir_version = max(model.ir_version, _CONSTANTS_SINCE)
+    return model
 
 
 def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
-    """Turn initializers into graph inputs, in initializer order; their values are left out."""
+    """Turn initializers into the last inputs, in initializer order; their values are left out.
+
+    Raises:
+        ParameterError: if a name is neither an initializer nor an input.
+    """
     graph = model.graph
     given = {value.name for value in graph.inputs}
     if unknown := sorted(set(names) - set(graph.initializers) - given):
@@ -48,8 +63,9 @@ def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
         declare_constant(value)
         del graph.initializers[name]
         value.const_value = None
-        if not value.is_graph_input():
-            graph.inputs.append(value)
+        if value.is_graph_input():
+            graph.inputs.remove(value)
+        graph.inputs.append(value)
 
 
 def build_models(
@@ -58,32 +74,27 @@ def build_models(
     trainable: Sequence[str],
     outputs: Sequence[str],
     form: TrainingForm | None = None,
+    optional: Collection[str] = (),
 ) -> TrainingModels:
     """Training and evaluation models of a model whose parameters are inputs already.
 
     Args:
-        model: Forward graph with the loss in it.
+        model: Forward graph with the loss in it; it becomes the training model.
         trainable: Inputs whose gradients are accumulated.
         outputs: Names of the outputs; the first one is the loss.
         form: How the model is put into training form.
+        optional: Trainable inputs that are left out if the loss does not depend on them.
 
     Raises:
         LossError: if the first output is not a floating point scalar.
         NoGradientError: if an operator in the way has no gradient rule.
         ParameterError: if the loss does not depend on a trainable parameter.
     """
-    set_outputs(model.graph, outputs)
-    evaluation = model.clone()
-    EvaluationForm()(evaluation)
-    remove_dead(evaluation.graph)
-    (form or TrainingForm())(model)
-    prepare(model)
+    evaluation = _both_forms(model, outputs, form)
     graph = model.graph
     loss = graph.outputs[0]
-    grads = differentiate(graph, trainable, {loss: seed_of(graph, loss)})
-    _accumulate(graph, grads)
-    remove_dead(graph, keep=_changes_state)
-    return TrainingModels(model, evaluation)
+    grads = differentiate(graph, trainable, {loss: seed_of(graph, loss)}, optional)
+    return _finished(model, evaluation, grads)
 
 
 def build_split_model(
@@ -92,24 +103,38 @@ def build_split_model(
     trainable: Sequence[str],
     outputs: Sequence[str],
     form: TrainingForm | None = None,
+    optional: Collection[str] = (),
 ) -> TrainingModels:
     """Like ``build_models``, but the gradients of the outputs come from outside in mid-step.
 
     The graph hands its outputs out with a YieldOp and gets their gradients back.
     """
+    evaluation = _both_forms(model, outputs, form)
+    graph = model.graph
+    grads = differentiate(graph, trainable, _yield(graph), optional)
+    graph.outputs.clear()
+    return _finished(model, evaluation, grads)
+
+
+def _both_forms(
+    model: ir.Model, outputs: Sequence[str], form: TrainingForm | None
+) -> ir.Model:
+    """Put a model into training form; gives a copy in evaluation form."""
     set_outputs(model.graph, outputs)
     evaluation = model.clone()
     EvaluationForm()(evaluation)
     remove_dead(evaluation.graph)
     (form or TrainingForm())(model)
     prepare(model)
-    graph = model.graph
-    seeds = _yield(graph)
-    _accumulate(graph, differentiate(graph, trainable, seeds))
-    for _ in range(len(outputs)):
-        graph.outputs.pop(0)
-    remove_dead(graph, keep=_changes_state)
-    return TrainingModels(model, evaluation)
+    return evaluation
+
+
+def _finished(
+    model: ir.Model, evaluation: ir.Model, grads: Mapping[str, ir.Value]
+) -> TrainingModels:
+    _accumulate(model.graph, grads)
+    remove_dead(model.graph, keep=_changes_state)
+    return TrainingModels(model, evaluation, list(grads))
 
 
 def _changes_state(node: ir.Node) -> bool:
@@ -117,9 +142,14 @@ def _changes_state(node: ir.Node) -> bool:
 
 
 def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
-    """Make the named values the outputs of a graph, and remove what none of them needs."""
+    """Make the named values the outputs of a graph, and remove the nodes none of them needs.
+
+    Raises:
+        GraphError: if a name is not in the graph.
+    """
     known = {value.name: value for node in graph for value in node.outputs if value.name}
     known.update({str(value.name): value for value in graph.inputs})
+    known.update(graph.initializers)
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
             f"the graph has no value {', '.join(map(repr, unknown))} to return\n"
@@ -127,42 +157,53 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
         )
     graph.outputs.clear()
     graph.outputs.extend(known[name] for name in names)
+    remove_dead(graph)
 
 
 def differentiate(
-    graph: ir.Graph, names: Sequence[str], seeds: Mapping[ir.Value, ir.Value]
+    graph: ir.Graph,
+    names: Sequence[str],
+    seeds: Mapping[ir.Value, ir.Value],
+    optional: Collection[str] = (),
 ) -> dict[str, ir.Value]:
-    """Gradients of named inputs.
+    """Gradients of named inputs, in the order of the names.
 
     Raises:
-        ParameterError: if a name is no input, or no y depends on it.
+        ParameterError: if a name is no input, or no y depends on one that is not optional.
     """
     inputs = {value.name: value for value in graph.inputs}
     if unknown := [name for name in names if name not in inputs]:
         raise ParameterError(f"the model has no parameter {', '.join(map(repr, unknown))}")
     grads = backward(graph, [inputs[name] for name in names], seeds)
     found = {str(x.name): grad for x, grad in grads.items()}
-    if lost := [name for name in names if name not in found]:
-        shown = ", ".join(map(repr, lost[:10]))
+    lost = [name for name in names if name not in found]
+    if refused := [name for name in lost if name not in optional or not found]:
+        shown = ", ".join(map(repr, refused[:10]))
         raise ParameterError(
             f"the loss does not depend on {shown} in a differentiable way\n"
             "  leave these parameters out of the trainable ones"
         )
-    return {name: found[name] for name in names}
+    return {name: found[name] for name in names if name in found}
 
 
 def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
     """A YieldOp that hands the outputs out; gives the gradient that comes back for each."""
-    ys = [value for value in graph.outputs if value.dtype is not None]
+    ys = list(graph.outputs)
+    for y in ys:
+        if not isinstance(y.type, ir.TensorType):
+            raise LossError(
+                f"output '{y.name}' is {type_string(y.type)}, a loss function takes tensors\n"
+                "  name the outputs that it takes with outputs="
+            )
     taken = value_names(graph)
-    node = ir.node("YieldOp", list(ys), domain=MS, num_outputs=len(ys), name="YieldOp")
+    node = ir.node("YieldOp", ys, domain=MS, num_outputs=len(ys), name="YieldOp")
     for y, grad in zip(ys, node.outputs, strict=True):
         name = f"{y.name}_grad"
         grad.name = name if name not in taken else f"{name}_external"
         grad.type, grad.shape = y.type, y.shape
     graph.append(node)
     graph.opset_imports.setdefault(MS, 1)
-    return {y: g for y, g in zip(ys, node.outputs, strict=True) if y.dtype.is_floating_point()}  # type: ignore[union-attr]
+    return {y: g for y, g in zip(ys, node.outputs, strict=True) if can_carry_gradient(y)}
 
 
 def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
@@ -181,11 +222,8 @@ def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
         )
         mark(node, Phase.BACKWARD)
         done = node.outputs[0]
-        done.name, done.type, done.shape = (
-            f"{name}{FLAG_SUFFIX}",
-            ir.TensorType(DataType.BOOL),
-            ir.Shape([1]),
-        )
+        done.name = f"{name}{FLAG_SUFFIX}"
+        done.type, done.shape = ir.TensorType(DataType.BOOL), ir.Shape([1])
         producer = grad.producer()
         assert producer is not None
         graph.insert_after(producer, node)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.types import ONNX, DataType, dtype_name
 
 
 def weight_names(model: ir.Model) -> set[str]:
@@ -20,18 +22,15 @@ def write_back(model: ir.Model, values: Mapping[str, npt.NDArray[Any]]) -> ir.Mo
     """Overwrite initializers and Constant nodes by name, in place.
 
     Raises:
-        ParameterError: if the model has no such tensor.
+        ParameterError: if the model has no such tensor, or one of another type or shape.
     """
     constants = _constants(model.graph)
     for name, array in values.items():
-        tensor = ir.tensor(array, name=name)
         if name in model.graph.initializers:
             value = model.graph.initializers[name]
-            value.const_value = tensor
+            value.const_value = _like(name, array, value.const_value)
         elif name in constants:
-            node = constants[name]
-            node.attributes.clear()
-            node.attributes["value"] = ir.AttrTensor("value", tensor)
+            _overwrite(constants[name], name, array)
         else:
             raise ParameterError(f"the model has no tensor '{name}' to write back")
     return model
@@ -41,5 +40,40 @@ def _constants(graph: ir.Graph) -> dict[str, ir.Node]:
     return {
         str(node.outputs[0].name): node
         for node in graph
-        if node.domain == "" and node.op_type == "Constant"
+        if node.domain == ONNX and node.op_type == "Constant"
     }
+
+
+def _overwrite(node: ir.Node, name: str, array: npt.NDArray[Any]) -> None:
+    """Give a Constant node a value; a number or a list of numbers stays one."""
+    (attribute,) = node.attributes.values()
+    key, doc = attribute.name, attribute.doc_string
+    if key == "value":
+        tensor = _like(name, array, attribute.as_tensor())
+        node.attributes[key] = ir.AttrTensor(key, tensor, doc)
+    elif key == "value_float":
+        _check(name, array, DataType.FLOAT, ())
+        node.attributes[key] = ir.AttrFloat32(key, float(array), doc)
+    elif key == "value_floats":
+        _check(name, array, DataType.FLOAT, (len(attribute.as_floats()),))
+        node.attributes[key] = ir.AttrFloat32s(key, array.tolist(), doc)
+    else:
+        raise ParameterError(f"Constant '{name}' holds its value as '{key}', not as numbers")
+
+
+def _like(name: str, array: npt.NDArray[Any], old: ir.TensorProtocol | None) -> ir.Tensor:
+    """A tensor of new values with the name and the notes of an old one."""
+    if old is None:
+        return ir.tensor(array, name=name)
+    _check(name, array, old.dtype, tuple(old.shape.numpy()))
+    tensor = ir.Tensor(array, old.dtype, name=old.name, doc_string=old.doc_string)
+    tensor.metadata_props.update(getattr(old, "metadata_props", {}))
+    return tensor
+
+
+def _check(name: str, array: npt.NDArray[Any], dtype: DataType, shape: tuple[int, ...]) -> None:
+    if array.shape != shape or np.dtype(array.dtype) != dtype.numpy():
+        raise ParameterError(
+            f"tensor '{name}' of the model is {dtype_name(dtype)} {list(shape)}, "
+            f"cannot take {array.dtype} {list(array.shape)}"
+        )

@@ -53,6 +53,9 @@ def ensure_registered() -> None:
     global _done
     with _lock:
         if not _done:
+            # It refuses to be imported once two domains have an operator of the same name.
+            import onnx.reference.op_run
+
             register_all(_TRAINING)
             register_all(forward.OPS)
             _done = True

@@ -98,8 +98,9 @@ def unsqueeze_1(data: Tensor, *, axes: tuple[int, ...]) -> Tensor:
 
 
 @kernel("Unsqueeze", since=13, view="data", host=["axes"])
-def unsqueeze(data: Tensor, axes: Sequence[int]) -> Tensor:
+def unsqueeze(data: Tensor, axes: int | Sequence[int]) -> Tensor:
     """With new axes of size 1 at these places of the result."""
+    axes = [axes] if isinstance(axes, int) else axes
     for axis in sorted(axes_of(axes, data.ndim + len(axes))):
         data = data.unsqueeze(axis)
     return data

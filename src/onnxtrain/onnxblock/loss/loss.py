@@ -8,8 +8,11 @@ import onnx
 from onnxtrain.errors import ModelError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.values import element_type, exists, require_value
+from onnxtrain.onnxblock.values import element_type, exists, opset_of, require_value
+from onnxtrain.types import MS, ONNX
 
+_CROSS_ENTROPY_SINCE = 12
+"""The first opset that has SoftmaxCrossEntropyLoss."""
 _REDUCTIONS: dict[str, type[blocks.ReduceMean | blocks.ReduceSum] | None] = {
     "mean": blocks.ReduceMean,
     "sum": blocks.ReduceSum,
@@ -150,13 +153,23 @@ class CrossEntropyLoss(Block):
         if self.weight is not None:
             dtype = scores.type.tensor_type.elem_type
             inputs.append(edit.add_constant(self.base, "celoss.weight", self.weight, dtype))
+        return self._add_loss(inputs)
+
+    def _add_loss(self, inputs: list[str]) -> str:
+        """Add the node: that of ONNX, or where the opset has none, one that takes any opset."""
         attributes: dict[str, str | int] = {"reduction": self.reduction}
-        if self.ignore_index is not None:
-            attributes["ignore_index"] = self.ignore_index
         loss = edit.generate_name(self.base, "loss")
         log_prob = edit.generate_name(self.base, "log_prob")
-        op_type = "SoftmaxCrossEntropyLoss"
-        edit.add_node(self.base, op_type, inputs, [loss, log_prob], attributes=attributes)
+        op_type, domain = "SoftmaxCrossEntropyLoss", ONNX
+        if opset_of(self.base) < _CROSS_ENTROPY_SINCE:
+            op_type, domain = "SoftmaxCrossEntropyLossInternal", MS
+        if self.ignore_index is not None and domain == ONNX:
+            attributes["ignore_index"] = self.ignore_index
+        elif self.ignore_index is not None:
+            token, dtype = "celoss.ignore_index", onnx.TensorProto.INT64
+            ignored = edit.add_constant(self.base, token, self.ignore_index, dtype)
+            inputs = [*inputs, *[""] * (3 - len(inputs)), ignored]
+        edit.add_node(self.base, op_type, inputs, [loss, log_prob], domain, attributes)
         return loss
 
 

@@ -1,0 +1,39 @@
+"""What a kernel asks for with ``needs``, as source: facts of its node, or a bound name."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+RESOURCE_NAMES = ("rng", "rng_host", "device", "device_host", "groups")
+"""Names that a program binds itself."""
+
+
+def is_wanted(value: ir.Value) -> bool:
+    """Whether an output of a node has a name and somebody reads it."""
+    return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
+
+
+def resource_text(
+    resource: str, node: ir.Node, *, on_host: bool, opset: int, deterministic: bool
+) -> str:
+    """Source of the keyword argument for a resource of a node's kernel."""
+    if resource == "wanted":
+        return repr(tuple(is_wanted(value) for value in node.outputs))
+    if resource == "deterministic":
+        return repr(deterministic)
+    if resource == "opset":
+        return repr(opset)
+    if resource == "node":
+        return repr(node.name)
+    if resource == "out_shape":
+        return repr(_dims(node.outputs[0]))
+    if resource == "out_types":
+        return repr(tuple((int(v.dtype or 0), _dims(v)) for v in node.outputs))
+    return resource + "_host" if on_host and resource != "groups" else resource
+
+
+def _dims(value: ir.Value) -> tuple[int | None, ...] | None:
+    """Dimensions that are known at plan time; None for each other one, and for an unknown rank."""
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else None for d in value.shape)

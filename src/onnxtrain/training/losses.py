@@ -1,0 +1,96 @@
+"""Losses of a Trainer: which outputs they take, and torch functions as losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from onnxtrain.errors import LossError
+from onnxtrain.onnxblock import Block
+from onnxtrain.training.build import LOSSES
+
+TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
+"""A function of the model's outputs and the batch, both by name, that gives a scalar."""
+
+
+def torch_function(loss: Any) -> TorchLoss | None:
+    """The loss if it is a torch function, None if it becomes part of the graph.
+
+    Raises:
+        LossError: if it is neither.
+    """
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise LossError(
+            f"unknown loss '{loss}'\n  have  {', '.join(LOSSES)}, an onnxblock, or a function"
+        )
+    if loss is None or isinstance(loss, (str, Block)):
+        return None
+    if callable(loss):
+        found: TorchLoss = loss
+        return found
+    raise LossError(f"a loss is a name, an onnxblock or a function, not {type(loss).__name__}")
+
+
+def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> list[str]:
+    """Outputs of the model that the loss takes.
+
+    Raises:
+        LossError: if the model has no such output.
+    """
+    names = [str(v.name) for v in model.graph.outputs]
+    if outputs is None:
+        return names[:1] if loss is None or isinstance(loss, str) else names
+    picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
+    if unknown := [name for name in picked if name not in names]:
+        raise LossError(
+            f"the model has no output {', '.join(map(repr, unknown))}\n  have  {', '.join(names)}"
+        )
+    if not picked:
+        raise LossError("the loss needs an output: the list of outputs is empty")
+    return picked
+
+
+def value_of(
+    function: TorchLoss, names: Sequence[str], outputs: Sequence[torch.Tensor], batch: Any
+) -> torch.Tensor:
+    """The value of a torch loss.
+
+    Raises:
+        LossError: if it is not a scalar tensor.
+    """
+    loss = function(dict(zip(names, outputs, strict=True)), batch)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise LossError(
+            f"the loss function must give a scalar tensor, it gave {shape}\n"
+            "  reduce it with .mean() or .sum()"
+        )
+    return loss.reshape(())
+
+
+def differentiated(
+    function: TorchLoss, names: Sequence[str], outputs: Sequence[torch.Tensor], batch: Any
+) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    """A torch loss and its gradient for every output (None for those that can have none).
+
+    Raises:
+        LossError: if the loss is not a scalar tensor, or does not depend on the outputs.
+    """
+    leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in outputs]
+    with torch.enable_grad():
+        loss = value_of(function, names, leaves, batch)
+        if not loss.requires_grad:
+            raise LossError(
+                "the loss does not depend on the model's outputs "
+                f"{', '.join(map(repr, names))} in a differentiable way"
+            )
+        wanted = [t for t in leaves if t.requires_grad]
+        found = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
+    grads: list[torch.Tensor | None] = []
+    for leaf in leaves:
+        grad = next(found) if leaf.requires_grad else None
+        grads.append(torch.zeros_like(leaf) if grad is None and leaf.requires_grad else grad)
+    return loss.detach(), grads

@@ -1,0 +1,116 @@
+"""Runner: one model with its parameters bound, user inputs in and user outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+import onnx_ir as ir
+import torch
+
+from onnxtrain.errors import FeedError
+from onnxtrain.kernels.library import default_registry
+from onnxtrain.runtime.feeds import Feeds
+from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.program import Program
+from onnxtrain.runtime.session import deterministic
+from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, FLAG_SUFFIX, RESET_INPUT
+from onnxtrain.types import CPU, CUDA
+
+_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, FLAG_SUFFIX, "_grad")
+T = TypeVar("T")
+
+
+def user_inputs(model: ir.Model, bound: Collection[str]) -> list[str]:
+    """Inputs that the caller passes: no parameters, gradients or switches."""
+    graph = model.graph
+    hidden = {*graph.initializers, *bound, RESET_INPUT}
+    names = [str(value.name) for value in graph.inputs]
+    return [n for n in names if n not in hidden and not _is_gradient(n, bound)]
+
+
+def user_outputs(model: ir.Model, bound: Collection[str]) -> list[str]:
+    """Outputs that the caller gets: the loss and the model's own."""
+    names = [str(value.name) for value in model.graph.outputs]
+    return [name for name in names if not _is_gradient(name, bound)]
+
+
+def _is_gradient(name: str, bound: Collection[str]) -> bool:
+    """Whether a name is the gradient of a parameter, its buffer or its flag."""
+    return any(
+        name.endswith(suffix) and name.removesuffix(suffix) in bound
+        for suffix in _GRADIENT_SUFFIXES
+    )
+
+
+class Runner:
+    """A model with its parameters bound.
+
+    Args:
+        model: A prepared model.
+        bound: Parameters and gradient buffers by name; the model reads and changes them in place.
+        device: Where it runs.
+        options: Options of the session.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        bound: Mapping[str, torch.Tensor],
+        device: torch.device,
+        options: SessionOptions,
+    ) -> None:
+        provider = CUDA if device.type == "cuda" else CPU
+        lowering = LowerOptions(provider, options.use_deterministic_compute, options.reuse_storage)
+        names = {value.name for value in model.graph.inputs}
+        state = {name: tensor for name, tensor in bound.items() if name in names}
+        self.plan = lower(model, default_registry(), lowering, state=state)
+        self.program = Program(self.plan, device, state, seed=options.seed)
+        self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
+        shown = set(user_outputs(model, bound))
+        self._outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]
+        self._feeds = Feeds(self.user_inputs, device)
+        self._resets = [a.name == RESET_INPUT for a in self.plan.inputs]
+        self._options = options
+
+    def run(self, inputs: Sequence[Any], reset: bool = False) -> list[Any]:
+        """User outputs for user inputs.
+
+        Raises:
+            FeedError: if there are too few or too many inputs, or one does not fit.
+            NodeError: if a kernel fails.
+        """
+        with deterministic(self._options.use_deterministic_compute):
+            results = self.program(*self._arguments(inputs, reset))
+        return [results[index] for index in self._outputs]
+
+    def run_split(
+        self,
+        inputs: Sequence[Any],
+        reset: bool,
+        middle: Callable[[Sequence[torch.Tensor]], tuple[T, Sequence[torch.Tensor | None]]],
+    ) -> T:
+        """Run a step that hands its outputs out in the middle.
+
+        Args:
+            inputs: User inputs.
+            reset: Whether gradients are overwritten instead of added to.
+            middle: Takes the outputs; gives a result, and the gradient of every output.
+        """
+        with deterministic(self._options.use_deterministic_compute):
+            outputs, running = self.program.start(*self._arguments(inputs, reset))
+            result, grads = middle(outputs)
+            self.program.finish(running, grads)
+        return result
+
+    def _arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
+        """Inputs in order, checked, with the reset flag where the plan takes it."""
+        if len(inputs) != len(self.user_inputs):
+            wanted = ", ".join(a.name for a in self.user_inputs)
+            raise FeedError(
+                f"expected {len(self.user_inputs)} inputs ({wanted}), got {len(inputs)}"
+            )
+        pairs = zip(self.user_inputs, inputs, strict=True)
+        given = iter([self._feeds.one(argument, value) for argument, value in pairs])
+        return [torch.tensor([reset]) if is_reset else next(given) for is_reset in self._resets]

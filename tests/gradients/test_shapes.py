@@ -1,0 +1,93 @@
+"""Every row once more with sizes that only a run can tell."""
+
+from collections.abc import Callable
+
+import onnx
+import pytest
+import torch
+
+from onnxtrain.errors import GraphError, NodeError
+from onnxtrain.testing import gradcheck
+from onnxtrain.testing.case import Case
+from onnxtrain.testing.gradcheck import Point
+from onnxtrain.testing.model import Value, draw, evaluate, one_node_model
+from onnxtrain.testing.table import table, trial_types
+from onnxtrain.types import FLOATS, DataType
+
+_FLOATS = {int(dtype) for dtype in FLOATS}
+
+
+def _rows() -> list[object]:
+    return [
+        pytest.param(case, id=str(case))
+        for case in table()
+        if case.gradient and gradcheck.rule_of(case) is not None
+        if DataType.DOUBLE in trial_types(case)
+        and gradcheck.differentiable(case, draw(case, DataType.DOUBLE))
+    ]
+
+
+def _has_vector(case: Case) -> bool:
+    values = draw(case, DataType.DOUBLE)
+    return any(isinstance(value, torch.Tensor) and value.ndim == 1 for value in values)
+
+
+def _symbolic(value: onnx.ValueInfoProto) -> None:
+    for index, dim in enumerate(value.type.tensor_type.shape.dim):
+        dim.dim_param = f"{value.name}_{index}"
+
+
+def _unranked(value: onnx.ValueInfoProto) -> None:
+    value.type.tensor_type.ClearField("shape")
+
+
+def _loosened(change: Callable[[onnx.ValueInfoProto], None]) -> Callable[..., onnx.ModelProto]:
+    """The model of a row whose floating point inputs have lost their sizes."""
+
+    def make(case: Case, inputs: list[Value]) -> onnx.ModelProto:
+        model = one_node_model(case, inputs)
+        for value in model.graph.input:
+            if value.type.tensor_type.elem_type in _FLOATS:
+                change(value)
+        for value in model.graph.output:
+            _unranked(value)
+        del model.graph.value_info[:]
+        return model
+
+    return make
+
+
+def _point(case: Case) -> Point:
+    inputs = draw(case, DataType.DOUBLE)
+    return gradcheck.point(case, inputs, evaluate(case, inputs))
+
+
+def _same(at: Point, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]) -> None:
+    expected = gradcheck.by_graph(at)
+    monkeypatch.setattr(gradcheck, "one_node_model", _loosened(change))
+    for ours, true in zip(gradcheck.by_graph(at), expected, strict=True):
+        assert ours.shape == true.shape
+        assert ours.numel() == 0 or float((ours - true).abs().max()) <= 1e-12 * (
+            1 + float(true.abs().max())
+        )
+
+
+@pytest.mark.parametrize("case", _rows())
+def test_symbolic_sizes_change_no_gradient(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.op == "Det":
+        with pytest.raises(GraphError, match="size of the matrices 'X_0' is not known"):
+            _same(_point(case), monkeypatch, _symbolic)
+    else:
+        _same(_point(case), monkeypatch, _symbolic)
+
+
+@pytest.mark.parametrize("case", _rows())
+def test_unknown_ranks_change_no_gradient(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.op in ("MatMul", "FusedMatMul") and _has_vector(case):
+        with pytest.raises(NodeError):  # without a rank, operands are taken for matrices
+            _same(_point(case), monkeypatch, _unranked)
+        return
+    try:
+        _same(_point(case), monkeypatch, _unranked)
+    except GraphError as refusal:
+        assert "is not known" in str(refusal)
