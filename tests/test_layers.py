@@ -23,9 +23,11 @@ OFFLINE = {
 }
 """What each package of the half without torch may import."""
 ONLINE = {
-    "kernels": BASE,
-    "runtime": BASE | {"graph", "kernels"},
-    "training": BASE | {"graph", "transforms", "artifacts", "onnxblock", "kernels", "runtime"},
+    "distributed": BASE,
+    "kernels": BASE | {"distributed"},
+    "runtime": BASE | {"distributed", "graph", "kernels"},
+    "training": BASE
+    | {"distributed", "graph", "transforms", "artifacts", "onnxblock", "kernels", "runtime"},
 }
 ALLOWED = OFFLINE | ONLINE
 TOP = {"__init__", "__main__", "api", "backend", "cli", "data", "demo", "testing"}

@@ -23,8 +23,9 @@ from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare as prepare_graph
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
-from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.types import CPU, CUDA, Provider
 
@@ -82,7 +83,7 @@ class OnnxTrainBackend(Backend):
         """Whether every node of the model has a kernel for the device (which need not be there)."""
         try:
             prepared = prepare_graph(load_model(model).clone())
-            lower(prepared, default_registry(), LowerOptions(_provider(device)[0]))
+            planned(prepared, default_registry(), LowerOptions(_provider(device)[0]))
         except OnnxTrainError:
             return False
         return True

@@ -47,6 +47,19 @@ BOOL = frozenset({DataType.BOOL})
 NUMBERS = FLOATS | INTEGERS
 FIXED = NUMBERS | BOOL
 """Every type with a fixed element size that torch computes with."""
+FLOAT8 = frozenset(
+    {
+        DataType.FLOAT8E4M3FN,
+        DataType.FLOAT8E4M3FNUZ,
+        DataType.FLOAT8E5M2,
+        DataType.FLOAT8E5M2FNUZ,
+    }
+)
+NARROW = frozenset(
+    {DataType.INT2, DataType.UINT2, DataType.INT4, DataType.UINT4, DataType.FLOAT4E2M1}
+)
+"""Types of less than a byte, which are kept in wider ones while a model runs."""
+TEXT = frozenset({DataType.STRING})
 
 _STRINGS: dict[DataType, str] = {
     DataType.FLOAT: "float",
@@ -58,6 +71,8 @@ _STRINGS: dict[DataType, str] = {
     DataType.STRING: "string",
     DataType.COMPLEX64: "complex64",
     DataType.COMPLEX128: "complex128",
+    DataType.INT2: "int2",
+    DataType.UINT2: "uint2",
     DataType.INT4: "int4",
     DataType.UINT4: "uint4",
     DataType.FLOAT4E2M1: "float4e2m1",
@@ -65,6 +80,7 @@ _STRINGS: dict[DataType, str] = {
     DataType.FLOAT8E4M3FNUZ: "float8e4m3fnuz",
     DataType.FLOAT8E5M2: "float8e5m2",
     DataType.FLOAT8E5M2FNUZ: "float8e5m2fnuz",
+    DataType.FLOAT8E8M0: "float8e8m0",
 }
 _FROM_STRINGS = {name: dtype for dtype, name in _STRINGS.items()}
 

@@ -153,6 +153,14 @@ def test_operators_without_a_rule_are_named_all_at_once() -> None:
     assert "own.domain::Even" in text and "@gradient('Even')" in text
 
 
+def test_an_operator_that_nobody_knows_is_an_error_and_no_dead_end() -> None:
+    of = prepare(model(NO_RULE, own_domain=1))
+    found = values(of)
+    assert found["a"].type is None
+    with pytest.raises(NoGradientError, match="no gradient rule for own.domain::Even"):
+        backward(of.graph, [found["x"]], {found["y"]: found["w"]})
+
+
 def test_operators_beside_the_path_need_no_rule() -> None:
     of = typed(NO_RULE)
     found = values(of)

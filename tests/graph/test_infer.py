@@ -52,7 +52,20 @@ def test_shapes_that_are_known_better_are_kept() -> None:
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(GraphError, match="types or shapes of the model do not fit"):
-        infer(model("(float[2] x, int64[2] k) => (float[2] y) { y = Add(x, k) }"))
+        infer(model("(float[2] x, float[2] k) => (int64[2] y) { y = Add(x, k) }"))
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_operators_without_inference_are_typed_by_their_schema(opset: int) -> None:
+    of = model(
+        "(double[N,4,3] x, double[4] s, double[4] b) => (double[A,B,C] z) "
+        "{ y = GroupNormalization<num_groups=2>(x, s, b)  t = Transpose<perm=[2,1,0]>(y) "
+        "z = Neg(t) }",
+        opset,
+    )
+    found = values(infer(of))
+    assert found["y"].dtype == DataType.DOUBLE and str(found["y"].shape) == "[N,4,3]"
+    assert str(found["t"].shape) == "[3,4,N]"
 
 
 def test_one_node_is_inferred_from_its_inputs() -> None:

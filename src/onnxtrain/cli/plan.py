@@ -132,9 +132,10 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
 def _print(item: Planned, provider: Provider, memory: bool) -> None:
     from onnxtrain.cli.console import say
     from onnxtrain.kernels.library import default_registry
-    from onnxtrain.runtime.lower import LowerOptions, lower
+    from onnxtrain.runtime.lower import LowerOptions
+    from onnxtrain.runtime.ready import planned
 
-    made = lower(item.model, default_registry(), LowerOptions(provider), state=item.state)
+    made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
     if memory:
         _print_memory(item.model, made)

@@ -32,11 +32,15 @@ def _is_sequence(value: ir.Value) -> bool:
 
 
 def depends_on(graph: ir.Graph, xs: Sequence[ir.Value]) -> set[ir.Value]:
-    """Values that can carry a gradient and are computed from some x, the xs included."""
+    """Values that may carry a gradient and are computed from some x, the xs included.
+
+    A value of unknown type counts, so that an operator that nobody knows is an error instead of
+    the silent end of a path.
+    """
     reached = set(xs)
     for node in graph:
         if any(value in reached for value in node.inputs if value is not None):
-            reached |= {value for value in node.outputs if can_carry_gradient(value)}
+            reached |= {v for v in node.outputs if v.type is None or can_carry_gradient(v)}
     return reached
 
 
@@ -154,7 +158,7 @@ class _Backward:
 
     def _check(self, node: ir.Node, value: ir.Value, grad: ir.Value) -> None:
         """A gradient has the type of what it is the gradient of; a wrong rule is caught here."""
-        if grad.dtype is not None and grad.dtype != value.dtype:
+        if None not in (grad.dtype, value.dtype) and grad.dtype != value.dtype:
             raise GraphError(
                 f"the gradient rule of {op_name(node.domain, node.op_type)} gave {grad.dtype} for "
                 f"'{value.name}' of {value.dtype} at node '{node.name}'"

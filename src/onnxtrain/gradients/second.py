@@ -168,7 +168,7 @@ def gather_elements_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
 @gradient("GatherNDGrad", domain=MS)
 def gather_nd_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     """What was added is picked."""
-    batch = attribute(node, "batch_dims", 0)
+    batch = attribute(node, "batch_dims", 0) or None
     return [None, None, op.GatherND(g, node.inputs[1], batch_dims=batch)]
 
 
@@ -190,13 +190,12 @@ def batch_scale(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
 
 @gradient("ResizeGrad", domain=MS)
 def resize_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
-    """The map that it is the transposed of."""
+    """The map that it is the transposed of; what lies outside of the image counts as 0."""
     dy, _, roi, scales = inputs_of(node, 4)
     assert dy is not None
     axes = attribute(node, "axes", None)
     sizes = op.shape(dy)
     if axes is not None:
         sizes = op.Gather(sizes, op.ints(axes), axis=0)
-    return to_first(
-        node, op.Resize(g, roi, scales, None if scales is not None else sizes, **forwarded(node))
-    )
+    options = forwarded(node, "extrapolation_value")
+    return to_first(node, op.Resize(g, roi, scales, None if scales else sizes, **options))

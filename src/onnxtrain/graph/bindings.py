@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -24,23 +25,27 @@ def bound_types(node: ir.Node, version: int) -> dict[str, DataType | None]:
     if schema is None:
         return {}
     types: dict[str, DataType | None] = {}
-    pairs = [*_pairs(schema.inputs, node.inputs), *_pairs(schema.outputs, node.outputs)]
-    for name, value in pairs:
-        if types.get(name) is None:
-            types[name] = None if value is None else value.dtype
+    for formal, value in [
+        *paired(schema.inputs, node.inputs),
+        *paired(schema.outputs, node.outputs),
+    ]:
+        if types.get(formal.type_str) is None:
+            types[formal.type_str] = None if value is None else value.dtype
     return types
 
 
-def _pairs(
-    formals: Sequence[onnx.defs.OpSchema.FormalParameter], values: Sequence[ir.Value | None]
-) -> Iterator[tuple[str, ir.Value | None]]:
-    """Each value with the type name of the formal parameter that it is passed for."""
+Formal = onnx.defs.OpSchema.FormalParameter
+_Value = TypeVar("_Value", bound=ir.Value | None)
+
+
+def paired(formals: Sequence[Formal], values: Sequence[_Value]) -> Iterator[tuple[Formal, _Value]]:
+    """Each value with the formal parameter it is passed for, unless its type is free."""
     if not formals:
         return
     for index, value in enumerate(values):
         formal = formals[min(index, len(formals) - 1)]
         if formal.is_homogeneous:
-            yield formal.type_str, value
+            yield formal, value
 
 
 def same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:

@@ -10,11 +10,14 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
+from onnxtrain.graph.bindings import opset_of, paired
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.types import ONNX
 
 SMALL = 1024
 """Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
+KEEP_SHAPE = frozenset({"BatchNormalization", "Dropout", "GroupNormalization"})
+"""Operators without inference in some opsets, whose first output is shaped like the first input."""
 
 
 def infer(model: ir.Model) -> ir.Model:
@@ -24,6 +27,15 @@ def infer(model: ir.Model) -> ir.Model:
         GraphError: if the model contradicts its operators' schemas.
     """
     schemas.ensure_registered()
+    _propagate(model)
+    while _complete(model):
+        _propagate(model)
+    check_types(model)
+    return model
+
+
+def _propagate(model: ir.Model) -> None:
+    """ONNX's own inference."""
     with _large_initializers_as_inputs(model.graph):
         proto = ir.to_proto(model)
     try:
@@ -33,8 +45,29 @@ def infer(model: ir.Model) -> ir.Model:
     result = ir.serde.deserialize_model(inferred)
     for graph, typed in zip(model.graphs(), result.graphs(), strict=True):
         _merge(graph, typed)
-    check_types(model)
-    return model
+
+
+def _complete(model: ir.Model) -> bool:
+    """Type outputs that ONNX could not; whether there were any.
+
+    Some schemas have no inference function. An output has the type of the inputs that share its
+    type name, and the operators in ``KEEP_SHAPE`` have the shape of their first input.
+    """
+    found = False
+    for node in model.graph.all_nodes():
+        version = opset_of(node, model.graph.opset_imports)
+        schema = schemas.get(node.domain, node.op_type, version)
+        if schema is None or all(value.type is not None for value in node.outputs):
+            continue
+        types = {f.type_str: v.type for f, v in paired(schema.inputs, node.inputs) if v is not None}
+        for formal, value in paired(schema.outputs, node.outputs):
+            if value.type is None and types.get(formal.type_str) is not None:
+                value.type = types[formal.type_str]
+                found = True
+        first = node.inputs[0] if node.inputs else None
+        if first is not None and node.op_type in KEEP_SHAPE and node.outputs[0].shape is None:
+            node.outputs[0].shape = first.shape
+    return found
 
 
 def declare_constant(value: ir.Value) -> None:
@@ -98,7 +131,7 @@ def _finer(shape: ir.Shape, found: ir.Value) -> bool:
 
 def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
     """Write types and shapes into the outputs of one node, as far as its inputs tell."""
-    version = imports.get(node.domain, imports.get("ai.onnx", 1) if node.domain == "" else 1)
+    version = opset_of(node, imports)
     schema = schemas.get(node.domain, node.op_type, version)
     if schema is None:
         if node.domain == ONNX:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
-from onnxtrain.graph.bindings import opset_of
+from onnxtrain.graph.bindings import opset_of, paired
 from onnxtrain.types import op_name, type_string
 
 
@@ -41,10 +39,11 @@ def _check_agreement(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
     """Values with the same type name have the same type."""
     seen: dict[str, tuple[str, str]] = {}
     constrained = {c.type_param_str for c in schema.type_constraints}
-    pairs = [*_typed(schema.inputs, node.inputs), *_typed(schema.outputs, node.outputs)]
+    pairs = [*paired(schema.inputs, node.inputs), *paired(schema.outputs, node.outputs)]
     for formal, value in pairs:
-        found = type_string(value.type)
-        name = formal.type_str
+        if value is None or value.dtype is None:
+            continue
+        found, name = type_string(value.type), formal.type_str
         wanted, because = seen.get(name, (found, "")) if name in constrained else (name, "")
         if found != wanted:
             raise GraphError(
@@ -52,16 +51,6 @@ def _check_agreement(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
                 f"{wanted}{because}\n  put a Cast before the node"
             )
         seen.setdefault(name, (found, f" like '{value.name}' for {formal.name}"))
-
-
-def _typed(
-    formals: Sequence[onnx.defs.OpSchema.FormalParameter], values: Sequence[ir.Value | None]
-) -> Iterator[tuple[onnx.defs.OpSchema.FormalParameter, ir.Value]]:
-    """Formal parameters with the values passed for them whose types are known."""
-    for index, value in enumerate(values):
-        formal = formals[min(index, len(formals) - 1)]
-        if value is not None and value.dtype is not None and formal.is_homogeneous:
-            yield formal, value
 
 
 def _shown(node: ir.Node) -> str:

@@ -32,7 +32,20 @@ _PAIRS: list[tuple[DataType, torch.dtype]] = [
     (DataType.FLOAT8E5M2, torch.float8_e5m2),
     (DataType.FLOAT8E5M2FNUZ, torch.float8_e5m2fnuz),
 ]
-_TO_TORCH = dict(_PAIRS)
+if hasattr(torch, "float8_e8m0fnu"):
+    _PAIRS.append((DataType.FLOAT8E8M0, torch.float8_e8m0fnu))
+
+# Types of less than a byte: the smallest torch type that has all their values.
+_KEPT_IN: dict[DataType, torch.dtype] = {
+    DataType.INT2: torch.int8,
+    DataType.INT4: torch.int8,
+    DataType.UINT2: torch.uint8,
+    DataType.UINT4: torch.uint8,
+    DataType.FLOAT4E2M1: torch.float8_e4m3fn,
+}
+_NARROW_NUMPY = {np.dtype(dtype.numpy()): dtype for dtype in _KEPT_IN}
+
+_TO_TORCH = dict(_PAIRS) | _KEPT_IN
 _FROM_TORCH = {torch_dtype: dtype for dtype, torch_dtype in _PAIRS}
 
 # numpy dtypes that torch.from_numpy refuses, with a plain type of the same width.
@@ -43,11 +56,13 @@ _AS_BITS: dict[Any, tuple[Any, torch.dtype]] = {
     np.dtype(ml_dtypes.float8_e5m2): (np.uint8, torch.float8_e5m2),
     np.dtype(ml_dtypes.float8_e5m2fnuz): (np.uint8, torch.float8_e5m2fnuz),
 }
+if hasattr(torch, "float8_e8m0fnu"):
+    _AS_BITS[np.dtype(ml_dtypes.float8_e8m0fnu)] = (np.uint8, torch.float8_e8m0fnu)
 _FROM_BITS = {torch_dtype: (bits, dtype) for dtype, (bits, torch_dtype) in _AS_BITS.items()}
 
 
 def to_torch(dtype: DataType | int) -> torch.dtype:
-    """The torch type of an ONNX element type.
+    """The torch type of an ONNX element type; for one of less than a byte, what it is kept in.
 
     Raises:
         TypeError: if torch has none.
@@ -64,8 +79,14 @@ def from_torch(dtype: torch.dtype) -> DataType:
 
 
 def tensor_of(array: npt.NDArray[Any]) -> torch.Tensor:
-    """A tensor over the array's own memory (a copy only where the array is read-only)."""
+    """A tensor over the array's own memory (a copy only where the array is read-only).
+
+    Elements of less than a byte are widened, see ``to_torch``.
+    """
     array = np.asarray(array)
+    narrow = _NARROW_NUMPY.get(array.dtype)
+    if narrow is not None:
+        return torch.from_numpy(array.astype(np.float32)).to(to_torch(narrow))
     if not array.flags.writeable or any(s < 0 for s in array.strides):
         array = array.copy()
     if not array.dtype.isnative:
@@ -77,9 +98,16 @@ def tensor_of(array: npt.NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array.view(plain)).view(torch_dtype)
 
 
-def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """A numpy array of the tensor, over the same memory if it lies on the CPU."""
+def array_of(tensor: torch.Tensor, dtype: DataType | None = None) -> npt.NDArray[Any]:
+    """A numpy array of the tensor, over the same memory if it lies on the CPU.
+
+    Args:
+        tensor: The tensor.
+        dtype: The ONNX type, where it may be narrower than the tensor's.
+    """
     tensor = tensor.detach().cpu()
+    if dtype in _KEPT_IN:
+        return tensor.to(torch.float32).numpy().astype(dtype.numpy())
     bits = _FROM_BITS.get(tensor.dtype)
     if bits is None:
         return tensor.resolve_neg().resolve_conj().numpy()

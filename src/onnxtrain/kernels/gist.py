@@ -44,9 +44,7 @@ def pack1(x: Tensor) -> Tensor:
     return (bits << _places(x)).sum(-1, dtype=torch.uint8)
 
 
-@kernel(
-    "GistPack1Decoder", domain=MS, needs=["out_shape"], T=FLOATS | BOOL, T1={DataType.UINT8}
-)
+@kernel("GistPack1Decoder", domain=MS, needs=["out_shape"], T=FLOATS | BOOL, T1={DataType.UINT8})
 def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     """The bits as 0 and 1, in the shape that the graph declares; flat if it declares none."""
     bits = ((x.reshape(-1, 1) >> _places(x)) & 1).reshape(-1).to(to_torch(to))
@@ -64,11 +62,11 @@ def _places(like: Tensor) -> Tensor:
 def _completed(shape: tuple[int | None, ...], bits: int) -> list[int]:
     """The shape with its unknown size filled in, for a tensor that was padded to ``bits``."""
     known = torch.Size([n for n in shape if n is not None]).numel()
-    unknown = len(shape) - sum(n is not None for n in shape)
-    fits = [n for n in range(max(bits - TILE + 1, 0), bits + 1) if known and n % known == 0]
-    if unknown == 0 and (known in fits or known == bits == 0):
+    possible = range(max(bits - TILE + 1, 0), bits + 1)
+    fits = [n for n in possible if known and n % known == 0]
+    if None not in shape and known in possible:
         return [n for n in shape if n is not None]
-    if unknown == 1 and len(fits) == 1:
+    if shape.count(None) == 1 and len(fits) == 1:
         return [fits[0] // known if n is None else n for n in shape]
     shown = ["?" if n is None else n for n in shape]
     raise ValueError(
@@ -83,9 +81,13 @@ def pack8(x: Tensor) -> Tensor:
 
     Infinities and NaN stay what they are; below 2^-14 steps are 2^-16.
     """
-    finite = x.to(torch.float32).clamp(-LARGEST_BYTE, LARGEST_BYTE)
-    kept = torch.where(torch.isinf(x), x.to(torch.float32), finite)
-    return kept.to(torch.float8_e5m2).view(torch.uint8)
+    return _saturated(x, LARGEST_BYTE).to(torch.float8_e5m2).view(torch.uint8)
+
+
+def _saturated(x: Tensor, largest: float) -> Tensor:
+    """x in float32, finite numbers at most ``largest``."""
+    wide = x.to(torch.float32)
+    return torch.where(torch.isinf(x), wide, wide.clamp(-largest, largest))
 
 
 @kernel("GistPack8Decoder", domain=MS, T=FLOATS, T1={DataType.UINT8})
@@ -116,9 +118,7 @@ def pack_msfp15(x: Tensor) -> Tensor:
     """
     if x.numel() < TILE:
         return pack8(x)
-    largest = torch.finfo(torch.float32).max
-    finite = torch.where(torch.isfinite(x), x.clamp(-largest, largest), x)
-    bits = finite.to(torch.float32).reshape(-1).contiguous().view(torch.int32)
+    bits = _saturated(x, torch.finfo(torch.float32).max).reshape(-1).contiguous().view(torch.int32)
     exponent = (bits >> 23) & 255
     tile, place = _tiles(x)
     shared = _largest_by_tile(exponent)[tile]

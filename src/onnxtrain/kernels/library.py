@@ -12,6 +12,7 @@ FAMILIES = (
     "activation",
     "control",
     "control_flow",
+    "gist",
     "loss",
     "math",
     "nn",

@@ -19,14 +19,6 @@ COMPUTED = NUMBERS - WIDE_UNSIGNED
 COMPUTED_INTEGERS = INTEGERS - WIDE_UNSIGNED
 SIGNED = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
 UNSIGNED = INTEGERS - SIGNED
-FLOAT8 = frozenset(
-    {
-        DataType.FLOAT8E4M3FN,
-        DataType.FLOAT8E4M3FNUZ,
-        DataType.FLOAT8E5M2,
-        DataType.FLOAT8E5M2FNUZ,
-    }
-)
 
 _INT64_MIN = torch.iinfo(torch.int64).min
 _SAME_WIDTH = {

@@ -30,6 +30,7 @@ RESOURCES = frozenset(
         "opset",
         "groups",
         "node",
+        "in_shapes",
         "out_shape",
         "out_types",
     }

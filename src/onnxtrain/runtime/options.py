@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import DeviceError, OnnxTrainError
 from onnxtrain.runtime.ort_value import device_of
 from onnxtrain.types import CPU, CUDA, Provider
@@ -36,6 +37,7 @@ class SessionOptions:
         graph_optimization_level: Kept for compatibility.
         seed: Seed of random operators; None draws one.
         reuse_storage: Outputs may take over the storage of dying inputs.
+        groups: Process groups for operators that communicate; None if the process is alone.
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
@@ -49,6 +51,7 @@ class SessionOptions:
     graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
     seed: int | None = None
     reuse_storage: bool = True
+    groups: Groups | None = None
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     _config: dict[str, str] = dataclasses.field(default_factory=dict)

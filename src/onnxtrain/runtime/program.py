@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.runtime.plan import Plan, Step
@@ -28,6 +29,7 @@ class Program:
         device: Where constants live and kernels create their outputs.
         state: Tensors for the plan's bound names, by their names in the graph.
         seed: Seed of the generators; None draws one.
+        groups: Process groups for kernels that communicate; None if the process is alone.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Program:
         device: torch.device,
         state: Mapping[str, Any] | None = None,
         seed: int | None = None,
+        groups: Groups | None = None,
     ) -> None:
         self.plan = plan
         self.device = device
@@ -48,7 +51,7 @@ class Program:
             "device_host": host,
             "rng": self.rng,
             "rng_host": self.rng_host,
-            "groups": None,
+            "groups": groups,
             **plan.functions,
         }
         for name, (value, on_host) in plan.constants.items():

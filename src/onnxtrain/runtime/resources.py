@@ -27,6 +27,8 @@ def resource_text(
         return repr(node.name)
     if resource == "out_shape":
         return repr(_dims(node.outputs[0]))
+    if resource == "in_shapes":
+        return repr(tuple(None if v is None else _dims(v) for v in node.inputs))
     if resource == "out_types":
         return repr(tuple((int(v.dtype or 0), _dims(v)) for v in node.outputs))
     return resource + "_host" if on_host and resource != "groups" else resource

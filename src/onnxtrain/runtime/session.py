@@ -18,12 +18,13 @@ from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry
 from onnxtrain.runtime.feeds import Feeds
 from onnxtrain.runtime.io_binding import IOBinding
-from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import ProviderLike, SessionOptions, choose_provider
 from onnxtrain.runtime.ort_value import OrtValue
 from onnxtrain.runtime.plan import Argument
 from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
+from onnxtrain.runtime.ready import planned
 from onnxtrain.types import CPU, type_string
 
 
@@ -69,8 +70,11 @@ class InferenceSession:
             self._provider, self._options.use_deterministic_compute, self._options.reuse_storage
         )
         kernels = default_registry() if registry is None else registry
-        self.plan = lower(prepare(model), kernels, lowering)
-        self._program = Program(self.plan, self._device, seed=self._options.seed)
+        self.plan = planned(prepare(model), kernels, lowering)
+        options = self._options
+        self._program = Program(
+            self.plan, self._device, seed=options.seed, groups=options.groups
+        )
         self._feeds = Feeds(self.plan.inputs, self._device)
         self._outputs = {a.name: i for i, a in enumerate(self.plan.outputs)}
         self._profiler = Profiler(self._program) if self._options.enable_profiling else None
@@ -94,7 +98,9 @@ class InferenceSession:
         run_options: object = None,
     ) -> list[npt.NDArray[Any] | list[npt.NDArray[Any]]]:
         """Run the model; numpy arrays (or anything with DLPack) in, numpy arrays out."""
-        return [_to_numpy(value) for value in self.run_torch(output_names, input_feed)]
+        types = [self.plan.outputs[index].type for index in self._picked(output_names)]
+        values = self.run_torch(output_names, input_feed)
+        return [_to_numpy(value, type_) for value, type_ in zip(values, types, strict=True)]
 
     def run_with_ort_values(
         self,
@@ -169,7 +175,8 @@ def _node_arg(argument: Argument) -> NodeArg:
     return NodeArg(argument.name, type_string(argument.type), dims)
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: Any, type_: ir.TypeProtocol | None) -> Any:
     if isinstance(value, list):
-        return [_to_numpy(item) for item in value]
-    return array_of(value) if isinstance(value, torch.Tensor) else value
+        return [_to_numpy(item, type_) for item in value]
+    dtype = None if type_ is None else type_.dtype
+    return array_of(value, dtype) if isinstance(value, torch.Tensor) else value

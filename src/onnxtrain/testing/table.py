@@ -16,6 +16,7 @@ FAMILIES = (
     "activation",
     "control",
     "dropout",
+    "gist",
     "integers",
     "logic",
     "loss",

@@ -11,8 +11,9 @@ from onnxtrain.errors import CheckpointError, ModelError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
-from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.program import Program
+from onnxtrain.runtime.ready import planned
 from onnxtrain.training.checkpoint import OptimizerState, Parameter
 from onnxtrain.training.module import Module
 from onnxtrain.types import CPU, CUDA
@@ -38,7 +39,7 @@ class Optimizer:
         _check_inputs(names)
         self._moments = [name for name in MOMENTS if name in names]
         provider = CUDA if module.device.type == "cuda" else CPU
-        plan = lower(model, default_registry(), LowerOptions(provider))
+        plan = planned(model, default_registry(), LowerOptions(provider))
         self._program = Program(plan, module.device)
         self._inputs = [a.name for a in plan.inputs]
         self._lists: dict[str, list[torch.Tensor]] | None = None

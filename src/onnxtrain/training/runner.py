@@ -11,9 +11,10 @@ import torch
 from onnxtrain.errors import FeedError
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.feeds import Feeds
-from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.program import Program
+from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, FLAG_SUFFIX, RESET_INPUT
 from onnxtrain.types import CPU, CUDA
@@ -65,8 +66,10 @@ class Runner:
         lowering = LowerOptions(provider, options.use_deterministic_compute, options.reuse_storage)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
-        self.plan = lower(model, default_registry(), lowering, state=state)
-        self.program = Program(self.plan, device, state, seed=options.seed)
+        self.plan = planned(model, default_registry(), lowering, state=state)
+        self.program = Program(
+            self.plan, device, state, seed=options.seed, groups=options.groups
+        )
         self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
         shown = set(user_outputs(model, bound))
         self._outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import FLOAT8, widen
+from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, MS
+from onnxtrain.types import FLOAT8, FLOATS, MS
 
 
 @kernel("IsNaN", since=9, T1=FLOATS)

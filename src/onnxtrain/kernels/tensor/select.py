@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import FLOAT8, from_order, in_order
+from onnxtrain.kernels.precision import from_order, in_order
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of, scalar
 from onnxtrain.kernels.tensor.movable import movable
-from onnxtrain.types import BOOL, FIXED, NUMBERS
+from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 
 
 @kernel("Where", since=9, inplace=["x", "y"])

@@ -1,0 +1,182 @@
+"""Process groups over torch.distributed: NCCL for tensors on a GPU, Gloo for those on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from onnxtrain.distributed.groups import TIMEOUT, Groups
+from onnxtrain.distributed.layout import Mesh
+
+HOST_BACKEND = "gloo"
+GPU_BACKEND = "cpu:gloo,cuda:nccl"
+_POLL = 1e-4
+
+
+class TorchGroups(Groups):
+    """Groups over the processes that torch.distributed already connects.
+
+    Every process must make them at the same time and with the same mesh.
+
+    Args:
+        mesh: Which ranks form which groups; its size is that of torch.distributed's world.
+        device: Where this process computes; a GPU gets NCCL beside Gloo.
+        timeout: Seconds that a transfer may take.
+
+    Raises:
+        ValueError: if torch.distributed is not initialised, or its world has another size.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        device: torch.device | str = "cpu",
+        timeout: float = TIMEOUT,
+    ) -> None:
+        if not dist.is_initialized():
+            raise ValueError(
+                "torch.distributed is not initialised; call connect(), or init_process_group first"
+            )
+        if dist.get_world_size() != mesh.world_size:
+            raise ValueError(
+                f"the mesh has {mesh.world_size} ranks, torch.distributed {dist.get_world_size()}"
+            )
+        super().__init__(mesh, dist.get_rank(), timeout)
+        self.device = torch.device(device)
+        self._backend = GPU_BACKEND if self.device.type == "cuda" else HOST_BACKEND
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self._add([tuple(range(mesh.world_size)), *mesh.all_groups()])
+        self._world = self._groups[tuple(range(mesh.world_size))]
+
+    def _add(self, groups: list[tuple[int, ...]]) -> None:
+        """Make groups; all processes do, whether they are members or not."""
+        limit = datetime.timedelta(seconds=self.timeout)
+        for ranks in groups:
+            if ranks not in self._groups:
+                with _explained(f"make a group of ranks {list(ranks)}", self.timeout):
+                    made = dist.new_group(list(ranks), timeout=limit, backend=self._backend)
+                self._groups[ranks] = made
+
+    def all_reduce_block(self, tensor: Tensor, width: int) -> None:
+        """tensor = its sum over an aligned block of ranks; the first call makes the blocks."""
+        self._add([tuple(range(n, n + width)) for n in range(0, self.world_size, width)])
+        super().all_reduce_block(tensor, width)
+
+    def _sum(self, tensor: Tensor, ranks: tuple[int, ...]) -> None:
+        with _explained(f"add up over ranks {list(ranks)}", self.timeout):
+            dist.all_reduce(tensor, group=self._groups[ranks])
+
+    def _gather(self, flat: Tensor, ranks: tuple[int, ...]) -> None:
+        share = flat.numel() // len(ranks)
+        own = flat.narrow(0, ranks.index(self.rank) * share, share).clone()
+        with _explained(f"gather from ranks {list(ranks)}", self.timeout):
+            dist.all_gather_into_tensor(flat, own, group=self._groups[ranks])
+
+    def reduce_scatter(self, flat: Tensor, group_type: int) -> None:
+        """This rank's share of flat = its sum over the group."""
+        ranks = self.ranks(group_type)
+        if not flat.is_cuda or len(ranks) == 1:
+            super().reduce_scatter(flat, group_type)
+            return
+        share = flat.numel() // len(ranks)
+        own = flat.narrow(0, ranks.index(self.rank) * share, share)
+        with _explained(f"add up over ranks {list(ranks)}", self.timeout):
+            dist.reduce_scatter_tensor(own, flat, group=self._groups[ranks])
+
+    def exchange(self, mine: Tensor, theirs: Tensor, peer: int) -> None:
+        """theirs = what the peer gives, while it gets mine."""
+        with _explained(f"exchange with rank {peer}", self.timeout):
+            works = []
+            if theirs.numel():
+                works.append(dist.irecv(theirs, peer, group=self._world))
+            if mine.numel():
+                works.append(dist.isend(mine, peer, group=self._world))
+            for work in works:
+                self._finish(work, mine)
+
+    def send(self, tensor: Tensor, peer: int, tag: int) -> None:
+        """Give a tensor to the peer, and return when it is on its way."""
+        with _explained(f"send to rank {peer} (tag {tag})", self.timeout):
+            self._finish(dist.isend(tensor, peer, group=self._world, tag=tag), tensor)
+
+    def recv(self, tensor: Tensor, peer: int, tag: int) -> None:
+        """tensor = what the peer gives."""
+        with _explained(f"receive from rank {peer} (tag {tag})", self.timeout):
+            self._finish(dist.irecv(tensor, peer, group=self._world, tag=tag), tensor)
+
+    def _finish(self, work: Any, tensor: Tensor) -> None:
+        """Wait on the host for a transfer; NCCL's own wait would only order streams."""
+        if not tensor.is_cuda:
+            work.wait(datetime.timedelta(seconds=self.timeout))
+            return
+        deadline = time.monotonic() + self.timeout
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL)
+        work.wait()
+
+    def close(self) -> None:
+        """Give the groups back."""
+        while self._groups:
+            _, group = self._groups.popitem()
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
+
+
+@contextlib.contextmanager
+def _explained(what: str, timeout: float) -> Iterator[None]:
+    """Failures of torch.distributed as TimeoutError or ConnectionError that say what was tried."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"could not {what} within {timeout:g} seconds") from error
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        if "timed out" in reason.lower() or "timeout" in reason.lower():
+            raise TimeoutError(f"could not {what} within {timeout:g} seconds: {reason}") from error
+        raise ConnectionError(f"could not {what}: {reason}") from error
+
+
+def connect(
+    device: torch.device | str = "cpu",
+    *,
+    data_parallel_size: int | None = None,
+    horizontal_parallel_size: int = 1,
+    pipeline_stage_size: int = 1,
+    timeout: float = TIMEOUT,
+) -> TorchGroups:
+    """Groups of the processes that ``torchrun`` started (or anything that sets its variables).
+
+    Args:
+        device: Where this process computes.
+        data_parallel_size: Replicas of the model; None for as many as there are processes for.
+        horizontal_parallel_size: Processes that share each layer.
+        pipeline_stage_size: Stages that the layers are divided into.
+        timeout: Seconds that a transfer may take.
+    """
+    device = torch.device(device)
+    if not dist.is_initialized():
+        limit = datetime.timedelta(seconds=timeout)
+        backend = GPU_BACKEND if device.type == "cuda" else HOST_BACKEND
+        dist.init_process_group(backend, timeout=limit)
+    world = dist.get_world_size()
+    if data_parallel_size is None:
+        data_parallel_size = world // (horizontal_parallel_size * pipeline_stage_size)
+    local = os.environ.get("LOCAL_WORLD_SIZE")
+    mesh = Mesh(
+        world,
+        data_parallel_size,
+        horizontal_parallel_size,
+        pipeline_stage_size,
+        None if local is None else int(local),
+    )
+    return TorchGroups(mesh, device, timeout)

@@ -1,0 +1,137 @@
+"""Functions in place of their calls: those of a model, and the bodies that schemas define.
+
+Both go through the same inliner: the body of a schema becomes a function of the model first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from onnxtrain.errors import GraphError
+from onnxtrain.graph import schemas
+from onnxtrain.graph.bindings import opset_of
+from onnxtrain.graph.infer import infer
+from onnxtrain.graph.tidy import tidy
+
+DEEPEST = 16
+"""Bodies may use operators that have bodies; no chain of them is this long."""
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace every call of one of the model's functions by the nodes of its body, in place.
+
+    Raises:
+        GraphError: if a function calls itself, or is written in an opset that cannot be
+            converted to the model's.
+    """
+    if not model.functions:
+        return
+    fits = [_take_opsets(function, model.opset_imports) for function in model.functions.values()]
+    try:
+        if all(fits):
+            passes.InlinePass()(model)
+        else:
+            converted = onnx.inliner.inline_local_functions(ir.to_proto(model), True)
+            model.graph = ir.from_proto(converted).graph
+    except (ir.passes.PassError, RuntimeError, ValueError) as error:
+        raise GraphError(f"cannot inline the functions of the model: {error}") from error
+    model.functions.clear()
+
+
+def _take_opsets(function: ir.Function, wanted: dict[str, int]) -> bool:
+    """Write a function's opset imports like the model's, if its nodes mean the same in both."""
+    imports = dict(function.opset_imports)
+    for node in function.all_nodes():
+        own = opset_of(node, imports)
+        other = opset_of(node, {**imports, **wanted})
+        if own != other and _since(node, own) != _since(node, other):
+            return False
+    function.opset_imports.update({d: v for d, v in wanted.items() if d in imports})
+    return True
+
+
+def _since(node: ir.Node, version: int) -> int | None:
+    schema = schemas.get(node.domain, node.op_type, version)
+    return None if schema is None else int(schema.since_version)
+
+
+def expand_functions(model: ir.Model, has_kernel: Callable[[ir.Node], bool]) -> ir.Model:
+    """Replace nodes without a kernel by the bodies that their schemas define, in place.
+
+    Args:
+        model: A prepared model.
+        has_kernel: Whether a node can run as it is.
+    """
+    for _ in range(DEEPEST):
+        nodes = [node for node in model.graph.all_nodes() if not has_kernel(node)]
+        bodies = [(node, body) for node in nodes if (body := _body(node, model)) is not None]
+        if not bodies:
+            break
+        for index, (node, body) in enumerate(bodies):
+            _make_call(node, body, model, f"body_{index}")
+        inline_functions(model)
+        tidy(model)
+        infer(model)
+    return model
+
+
+def _body(node: ir.Node, model: ir.Model) -> onnx.FunctionProto | None:
+    """The body that a node's schema defines for it, if there is one."""
+    version = opset_of(node, model.opset_imports)
+    schema = schemas.get(node.domain, node.op_type, version)
+    if schema is None:
+        return None
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        newest = _newest(schema.function_opset_versions, version)
+        body.ParseFromString(schema.get_function_with_opset_version(newest))
+    elif schema.has_context_dependent_function:
+        newest = _newest(schema.context_dependent_function_opset_versions, version)
+        call = ir.serde.serialize_node(node).SerializeToString()
+        built = schema.get_context_dependent_function_with_opset_version(newest, call, _types(node))
+        body.ParseFromString(built)
+    return body if body.node else None
+
+
+def _newest(versions: Sequence[int], limit: int) -> int:
+    return max((v for v in versions if v <= limit), default=max(versions))
+
+
+def _types(node: ir.Node) -> list[bytes]:
+    return [
+        b"" if value is None else ir.serde.serialize_value(value).type.SerializeToString()
+        for value in node.inputs
+    ]
+
+
+def _make_call(node: ir.Node, body: onnx.FunctionProto, model: ir.Model, overload: str) -> None:
+    """Make a node the call of a function of the model, which has the body."""
+    _define_outputs(body, len(node.outputs))
+    body.domain, body.name, body.overload = node.domain, node.op_type, overload
+    function = ir.serde.deserialize_function(body)
+    model.functions[function.identifier()] = function
+    node.overload = overload
+    schema = schemas.get(node.domain, node.op_type, opset_of(node, model.opset_imports))
+    assert schema is not None
+    for name, declared in schema.attributes.items():
+        if declared.default_value.name and name not in node.attributes:
+            node.attributes.add(ir.serde.deserialize_attribute(declared.default_value))
+    for attribute in list(node.attributes.values()):
+        if attribute.type == ir.AttributeType.GRAPH:
+            del node.attributes[attribute.name]
+    for index, value in enumerate(node.outputs):
+        value.name = value.name or f"{node.name}_{index}"
+
+
+def _define_outputs(body: onnx.FunctionProto, count: int) -> None:
+    """Cut a body to as many outputs as its call has; some bodies leave out what nobody reads."""
+    del body.output[count:]
+    defined = {name for node in body.node for name in node.output} | set(body.input)
+    for name in body.output:
+        if name not in defined:
+            body.node.append(onnx.helper.make_node("Constant", [], [name], value_int=0))

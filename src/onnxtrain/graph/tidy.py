@@ -1,0 +1,59 @@
+"""A graph in the form that others rely on: constants are initializers, names mean one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+
+def tidy(model: ir.Model) -> None:
+    """Turn Constant nodes into initializers and give nodes and values names of their own."""
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    unshadow(model.graph)
+    name_nodes(model.graph)
+
+
+def name_nodes(graph: ir.Graph) -> None:
+    """Give every node a name, since errors, profiles and gradients speak of nodes by name."""
+    taken = {node.name for node in graph.all_nodes() if node.name}
+    for node in graph.all_nodes():
+        if not node.name:
+            base = next((v.name for v in node.outputs if v.name), None) or node.op_type
+            node.name = _fresh(f"{node.op_type}_{base}", taken)
+
+
+def unshadow(graph: ir.Graph) -> None:
+    """Rename what a subgraph defines under a name that is taken outside or beside it, in place."""
+    taken = {value.name for value in _defined(graph)}
+    for inner in _subgraphs(graph):
+        for value in _defined(inner):
+            if value.name in taken:
+                value.name = _fresh(str(value.name), taken)
+            taken.add(value.name)
+
+
+def _subgraphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """All subgraphs, outer ones first."""
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield attribute.as_graph()
+                yield from _subgraphs(attribute.as_graph())
+
+
+def _defined(graph: ir.Graph) -> list[ir.Value]:
+    """Named values that a graph itself defines, each once."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    values += [value for node in graph for value in node.outputs]
+    return [value for value in dict.fromkeys(values) if value.name]
+
+
+def _fresh(wanted: str, taken: set[str | None]) -> str:
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken.add(name)
+    return name

@@ -1,0 +1,54 @@
+"""Differentiate models written in ONNX's text form, and look at what was emitted or run it."""
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from graph.text import model, values
+from onnxtrain.gradients.engine import backward, can_carry_gradient
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.runtime.session import InferenceSession
+
+
+def differentiated(text: str, *xs: str, opset: int = 21) -> ir.Model:
+    """A model with the gradients of xs as further outputs.
+
+    The incoming gradient of an output ``y`` is an input ``d_y``; xs are all inputs unless given.
+    """
+    of = prepare(model(text, opset, com_microsoft=1))
+    graph = of.graph
+    wanted = [v for v in graph.inputs if (v.name in xs if xs else can_carry_gradient(v))]
+    seeds = {
+        y: ir.Value(name=f"d_{y.name}", type=y.type, shape=y.shape)
+        for y in graph.outputs
+        if can_carry_gradient(y)
+    }
+    graph.inputs.extend(seeds.values())
+    graph.outputs.extend(backward(graph, wanted, seeds).values())
+    return of
+
+
+def emitted(text: str, *xs: str, opset: int = 21) -> list[str]:
+    """The nodes of the backward pass: ``ms.ReluGrad(d_y, y) -> x_grad``."""
+    before = prepare(model(text, opset, com_microsoft=1)).graph
+    count = len(list(before))
+    return [_shown(node) for node in list(differentiated(text, *xs, opset=opset).graph)[count:]]
+
+
+def _shown(node: ir.Node) -> str:
+    prefix = "ms." if node.domain == "com.microsoft" else ""
+    inputs = ", ".join("" if v is None else str(v.name) for v in node.inputs)
+    outputs = ", ".join(str(v.name) for v in node.outputs)
+    return f"{prefix}{node.op_type}({inputs}) -> {outputs}"
+
+
+def run(of: ir.Model, **feeds: Any) -> dict[str, Any]:
+    """The outputs of a model by name."""
+    session = InferenceSession(ir.to_proto(of))
+    names = [output.name for output in session.get_outputs()]
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return dict(zip(names, session.run(None, arrays), strict=True))
+
+
+__all__ = ["differentiated", "emitted", "run", "values"]
