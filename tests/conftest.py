@@ -1,24 +1,14 @@
 """Fixtures and switches that every test may use."""
 
-import importlib
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from onnxtrain.kernels import library
 from onnxtrain.testing.poison import poisoned
 
-
-def _importable(family: str) -> bool:
-    try:
-        importlib.import_module(f"onnxtrain.kernels.{family}")
-    except Exception as error:
-        print(f"kernels/{family}: {error}")
-        return False
-    return True
-
-
-library.FAMILIES = tuple(f for f in library.FAMILIES if _importable(f))
+WITHOUT_RULE = pytest.StashKey[list[str]]()
+"""Operators of the table that have neither a gradient rule nor a declared zero."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,7 +28,20 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def poison():
+def without_rule(request: pytest.FixtureRequest) -> list[str]:
+    """A list that is printed at the end of the run."""
+    return request.config.stash.setdefault(WITHOUT_RULE, [])
+
+
+@pytest.fixture
+def poison() -> Iterator[None]:
     """Memory that is not initialised reads as NaN or a large number."""
     with poisoned():
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the operators that cannot be differentiated, if gradients were tested."""
+    if lines := terminalreporter.config.stash.get(WITHOUT_RULE, None):
+        terminalreporter.section("operators without a gradient rule")
+        terminalreporter.write_line(", ".join(lines))

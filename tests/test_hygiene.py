@@ -66,7 +66,9 @@ def test_nothing_is_left_for_later() -> None:
 
 def test_modules_say_what_they_are_for() -> None:
     trees = {path: ast.parse(path.read_text()) for path in OURS}
-    silent = [str(path) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)]
+    silent = [
+        str(path) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)
+    ]
     assert not silent, shown(silent)
 
 

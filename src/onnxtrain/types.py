@@ -56,7 +56,9 @@ FLOAT8 = frozenset(
     }
 )
 NARROW = frozenset(
-    {DataType.INT2, DataType.UINT2, DataType.INT4, DataType.UINT4, DataType.FLOAT4E2M1}
+    DataType[name]
+    for name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1", "FLOAT6E2M3", "FLOAT6E3M2")
+    if name in DataType.__members__
 )
 """Types of less than a byte, which are kept in wider ones while a model runs."""
 TEXT = frozenset({DataType.STRING})
@@ -71,11 +73,7 @@ _STRINGS: dict[DataType, str] = {
     DataType.STRING: "string",
     DataType.COMPLEX64: "complex64",
     DataType.COMPLEX128: "complex128",
-    DataType.INT2: "int2",
-    DataType.UINT2: "uint2",
-    DataType.INT4: "int4",
-    DataType.UINT4: "uint4",
-    DataType.FLOAT4E2M1: "float4e2m1",
+    **{t: t.name.lower() for t in NARROW},
     DataType.FLOAT8E4M3FN: "float8e4m3fn",
     DataType.FLOAT8E4M3FNUZ: "float8e4m3fnuz",
     DataType.FLOAT8E5M2: "float8e5m2",

@@ -12,6 +12,8 @@ import sys
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "models"))
@@ -29,13 +31,19 @@ def _add_statistics(model: onnx.ModelProto) -> None:
             node.output.extend([f"{node.output[0]}_mean", f"{node.output[0]}_inv_std"])
 
 
+def _plain(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Without the exporter's notes, which have stack traces in them."""
+    return ir.to_proto(ClearMetadataAndDocStringPass()(ir.from_proto(model)).model)
+
+
 def main(reference: str) -> None:
     for name in zoo.NAMES:
         example = zoo.example(name, dynamic=name not in FIXED_BATCH, optimize=name in OPTIMIZED)
         _add_statistics(example.model)
+        model = _plain(example.model)
         folder = HERE / "training" / name
         folder.mkdir(parents=True, exist_ok=True)
-        onnx.save(example.model, folder / "model.onnx")
+        onnx.save(model, folder / "model.onnx")
         np.savez(folder / "batch.npz", x=example.inputs.numpy(), labels=example.labels.numpy())
         names = [t.name for t in example.model.graph.initializer]
         frozen = [n for n in names if n.endswith(STATISTICS)]

@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graph.text import model, values
+from graph.text import model
 from onnxtrain.gradients.engine import backward, can_carry_gradient
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 
 
-def differentiated(text: str, *xs: str, opset: int = 21) -> ir.Model:
+def differentiated(text: str | ir.Model, *xs: str, opset: int = 21) -> ir.Model:
     """A model with the gradients of xs as further outputs.
 
     The incoming gradient of an output ``y`` is an input ``d_y``; xs are all inputs unless given.
     """
-    of = prepare(model(text, opset, com_microsoft=1))
+    of = prepare(model(text, opset, com_microsoft=1) if isinstance(text, str) else text)
     graph = of.graph
     wanted = [v for v in graph.inputs if (v.name in xs if xs else can_carry_gradient(v))]
     seeds = {
@@ -49,6 +49,3 @@ def run(of: ir.Model, **feeds: Any) -> dict[str, Any]:
     names = [output.name for output in session.get_outputs()]
     arrays = {name: np.asarray(value) for name, value in feeds.items()}
     return dict(zip(names, session.run(None, arrays), strict=True))
-
-
-__all__ = ["differentiated", "emitted", "run", "values"]

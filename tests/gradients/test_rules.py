@@ -8,7 +8,7 @@ from onnxtrain.testing.close import largest_error, mismatch
 from onnxtrain.testing.gradcheck import Point
 from onnxtrain.testing.model import draw, evaluate
 from onnxtrain.testing.table import table, trial_types
-from onnxtrain.types import DataType
+from onnxtrain.types import DataType, op_name
 
 EXACT = 1e-9
 """Largest error of a gradient in float64, relative to the largest gradient of the row."""
@@ -64,3 +64,10 @@ def test_gradient_in_float32(case: Case) -> None:
     own = gradcheck.by_autograd(at)
     for ours, true, rough in zip(gradcheck.by_graph(at), exact, own, strict=True):
         assert mismatch(ours, true, largest_error(rough, true)) is None
+
+
+def test_operators_without_a_rule_are_reported(without_rule: list[str]) -> None:
+    asked = [case for case in table() if case.gradient]
+    found = {op_name(case.domain, case.op) for case in asked if gradcheck.rule_of(case) is None}
+    without_rule.extend(sorted(found))
+    assert len(found) < len({(case.domain, case.op) for case in asked})

@@ -78,7 +78,9 @@ def test_a_missing_output_is_added_and_typed() -> None:
 
 
 def test_outputs_in_between_stay_unnamed() -> None:
-    graph = model("(float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }").graph
+    graph = model(
+        "(float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }"
+    ).graph
     added = extra_output(graph[0], 2, "inv_std")
     assert [v.name for v in graph[0].outputs] == ["y", "", "inv_std"]
     assert added is graph[0].outputs[2]

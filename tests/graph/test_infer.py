@@ -50,11 +50,6 @@ def test_shapes_that_are_known_better_are_kept() -> None:
     assert str(values(infer(of))["y"].shape) == "[3]"
 
 
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(GraphError, match="types or shapes of the model do not fit"):
-        infer(model("(float[2] x, float[2] k) => (int64[2] y) { y = Add(x, k) }"))
-
-
 @pytest.mark.parametrize("opset", [18, 21])
 def test_operators_without_inference_are_typed_by_their_schema(opset: int) -> None:
     of = model(

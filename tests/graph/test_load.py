@@ -118,9 +118,7 @@ def test_truncated_external_data_is_refused(external: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("location", ["../secret.bin", "a/../../secret.bin"])
-def test_external_data_outside_the_folder_is_refused(
-    external: pathlib.Path, location: str
-) -> None:
+def test_external_data_outside_the_folder_is_refused(external: pathlib.Path, location: str) -> None:
     with pytest.raises(ModelError, match="outside the model's folder"):
         load_model(moved(external, location))
 

@@ -1,5 +1,6 @@
 """Every row × every fact of its kernel's decorator, and the kernels' signatures against schemas."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
 from onnxtrain.runtime import copies
 from onnxtrain.runtime.render import parameter
 from onnxtrain.testing import claims
-from onnxtrain.testing.case import Case, normal
+from onnxtrain.testing.case import Case, normal, shape_input
 from onnxtrain.testing.close import mismatch
 from onnxtrain.testing.model import (
     draw,
@@ -41,20 +42,23 @@ FACTS = [
     claims.wrong_sharing,
     claims.wrong_host_inputs,
     claims.wrong_wanted,
+    claims.wrong_empty,
 ]
 every_row = pytest.mark.parametrize(("case", "dtype"), TRIALS)
 every_kernel = pytest.mark.parametrize("item", KERNELS)
 
 
 @every_row
-def test_facts(case: Case, dtype: DataType) -> None:
+def test_facts(case: Case, dtype: DataType, poison: None) -> None:
     call = claims.recorded(case, draw(case, dtype))
     assert {fact.__name__: wrong for fact in FACTS if (wrong := fact(call))} == {}
 
 
 @every_row
 @pytest.mark.parametrize("arrange", [claims.strided, claims.transposed])
-def test_inputs_need_not_be_contiguous(case: Case, dtype: DataType, arrange: Any) -> None:
+def test_inputs_need_not_be_contiguous(
+    case: Case, dtype: DataType, arrange: Any, poison: None
+) -> None:
     inputs = draw(case, dtype)
     results = claims.rearranged(claims.recorded(case, inputs), arrange)
     expected = zip(named(case), truth(case, inputs), own_errors(case, dtype, inputs), strict=True)
@@ -78,10 +82,34 @@ def test_row_has_a_type_that_its_schema_allows(case: Case) -> None:
     assert one_type(case) is not None
 
 
+def _can_have_a_row(item: Kernel) -> bool:
+    """Whether one process and one node are enough to run a kernel."""
+    graphs = [
+        name
+        for schema in _schemas(item)
+        for name, attribute in schema.attributes.items()
+        if "GRAPH" in str(attribute.type)
+    ]
+    return not graphs and item.special is None and "groups" not in item.needs
+
+
 def test_every_kernel_has_a_row() -> None:
     tried = {(case.domain, case.op) for case in table()}
-    missing = {(k.domain, k.op) for k in declared_kernels()} - tried
-    assert not missing, f"no row for {sorted(missing)}"
+    wanted = {(k.domain, k.op) for k in declared_kernels() if _can_have_a_row(k)}
+    assert wanted
+    assert not wanted - tried, f"no row for {sorted(wanted - tried)}"
+
+
+def test_every_input_that_may_be_overwritten_is_tried() -> None:
+    claimed = {(k, name) for k in declared_kernels() for name in k.inplace}
+    ops = {(k.domain, k.op) for k, _ in claimed}
+    for case in table():
+        if (case.domain, case.op) in ops and (dtype := one_type(case)) is not None:
+            call = claims.recorded(case, draw(case, dtype))
+            found = {call.kernel.input_name(index) for index in claims.inplace_inputs(call)}
+            claimed -= {(call.kernel, name) for name in found}
+    missing = sorted(f"{name} of {item.describe()}" for item, name in claimed)
+    assert not missing, "no row tries\n" + "\n".join(missing)
 
 
 def _schemas(item: Kernel) -> list[onnx.defs.OpSchema]:
@@ -199,3 +227,49 @@ def test_an_update_that_is_not_made_is_caught() -> None:
 
     wrong = claims.wrong_updates(_call(softmax, updates=["x"], view={"x": 0}))
     assert wrong == ["input 'x' does not hold output 0 with update=True"]
+
+
+def test_an_output_that_depends_on_what_else_is_wanted_is_caught() -> None:
+    case = Case("TopK", [normal(4), shape_input(2)], torch.topk, outputs=2, compare=())
+    registry = KernelRegistry()
+
+    @kernel("TopK", host=["k"], needs=["wanted"], outputs=2, registry=registry)
+    def top_k(x: Any, k: Any, *, wanted: Any, **_: Any) -> Any:
+        values, indices = torch.topk(x, k[0])
+        return values if all(wanted) else values * 2, indices
+
+    call = claims.recorded(case, draw(case, DataType.FLOAT), registry)
+    assert "output 0 differs with wanted=(True, False)" in claims.wrong_wanted(call)
+
+
+def test_a_host_input_is_no_tensor() -> None:
+    case = Case("TopK", [normal(4), shape_input(2)], torch.topk, outputs=2, compare=())
+    registry = KernelRegistry()
+
+    @kernel("TopK", outputs=2, registry=registry)
+    def top_k(x: Any, k: Any, **_: Any) -> Any:
+        return tuple(torch.topk(x, int(k[0])))
+
+    call = claims.recorded(case, draw(case, DataType.FLOAT), registry)
+    false = dataclasses.replace(call, kernel=dataclasses.replace(call.kernel, host=("k",)))
+    assert claims.wrong_host_inputs(call) == []
+    assert claims.wrong_host_inputs(false) == ["host input 'k' is a tensor"]
+
+
+def test_a_kernel_that_needs_contiguous_inputs_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1) -> Any:
+        return torch.as_strided(x, (3, 4), (4, 1)).softmax(axis)
+
+    call = _call(softmax)
+    expected = torch.softmax(call.args[0], -1)
+    for arrange in (claims.strided, claims.transposed):
+        assert mismatch(claims.rearranged(call, arrange)[0], expected.double(), 0.0) is not None
+
+
+def test_a_kernel_that_cannot_take_an_empty_batch_is_caught() -> None:
+    def softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
+        return torch.softmax(x if len(x) else torch.zeros(1, 4), axis, out=out)
+
+    assert claims.wrong_empty(_call(softmax, inplace=["x"])) == [
+        "a batch of none gives torch.float32 (1, 4), not (0, 4)"
+    ]

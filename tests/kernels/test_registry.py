@@ -83,7 +83,7 @@ def test_facts_must_fit_the_signature() -> None:
 def test_two_kernels_for_the_same_nodes_are_refused() -> None:
     registry = KernelRegistry()
     made(registry, T=FLOATS)
-    with pytest.raises(RegistrationError, match="two kernels claim ai.onnx::Op") as caught:
+    with pytest.raises(RegistrationError, match=r"two kernels claim ai\.onnx::Op") as caught:
         made(registry, T={FLOAT})
     assert "test_registry.py" in str(caught.value)
     made(registry, T=INTS)

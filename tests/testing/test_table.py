@@ -1,4 +1,5 @@
 import importlib
+import itertools
 import pkgutil
 
 from onnxtrain.testing import cases
@@ -39,4 +40,4 @@ def test_distinct_values_keep_away_from_zero() -> None:
     for count in (1, 2, 5, 6):
         values = sorted(Case("Neg", [apart(count)]).draw()[0].tolist())
         assert min(map(abs, values)) > 0.02
-        assert all(b - a > 0.04 for a, b in zip(values, values[1:], strict=False))
+        assert all(b - a > 0.04 for a, b in itertools.pairwise(values))

@@ -1,13 +1,19 @@
-"""Write onnx-ir models to files, atomically, with external data when they are large."""
+"""Write models to files, atomically, with external data when they are large."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.artifacts.files import atomic_write, atomic_write_pair
+from onnxtrain.graph.load import Source
+from onnxtrain.transforms.patch import patched
+from onnxtrain.transforms.write_back import write_back
 
 EXTERNAL_BYTES = 1800 * 2**20
 """From this size on weights go to a file of their own, since a protobuf ends at 2 GiB."""
@@ -18,15 +24,43 @@ def save_model(
 ) -> None:
     """Write a model; a crash at any moment leaves the old file or the new one.
 
+    Args:
+        model: The model; external data of a small one is loaded into it.
+        path: The file to write or replace.
+        external_bytes: From how many bytes of weights on they go to ``<file>.data``.
+
     Raises:
         SaveError: if the file could not be written.
     """
     weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
     if sum(sizes) < external_bytes:
+        ir.external_data.load_to_model(model)
         atomic_write(path, ir.to_proto(model).SerializeToString())
         return
     _save_external(model, pathlib.Path(path), weights)
+
+
+def save_trained(
+    source: Source,
+    values: Mapping[str, npt.NDArray[Any]],
+    path: str | os.PathLike[str],
+    *,
+    external_bytes: int = EXTERNAL_BYTES,
+) -> None:
+    """Write a model with new values of some weights; everything else stays as it was read.
+
+    Raises:
+        ParameterError: if the model has no such weight.
+        SaveError: if the file could not be written.
+    """
+    weights = [v.const_value for v in source.model.graph.initializers.values()]
+    size = sum(tensor.nbytes for tensor in weights if tensor is not None)
+    if source.proto is None or size >= external_bytes:
+        written = write_back(source.model.clone(), values)
+        save_model(written, path, external_bytes=external_bytes)
+    else:
+        atomic_write(path, patched(source.proto, values, source.folder).SerializeToString())
 
 
 def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value]) -> None:

@@ -101,6 +101,7 @@ class Groups(abc.ABC):
     def recv(self, tensor: Tensor, peer: int, tag: int) -> None:
         """tensor = what the peer's ``send`` with the same tag gives."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Give the groups back; nothing can be transferred afterwards."""
 
@@ -133,6 +134,9 @@ class Alone(Groups):
 
     recv = send
 
+    def close(self) -> None:
+        """There is nothing to give back."""
+
 
 ALONE = Alone()
 
@@ -145,11 +149,11 @@ def present(groups: Groups | None) -> Groups:
     """
     if groups is not None:
         return groups
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        if (size := distributed.get_world_size()) > 1:
-            raise ValueError(
-                f"the session has no process groups, but torch.distributed runs {size} processes; "
-                "set SessionOptions.groups, for example to TorchGroups(Mesh(...))"
-            )
+    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
+    size = torch.distributed.get_world_size() if connected else 1
+    if size > 1:
+        raise ValueError(
+            f"the session has no process groups, but torch.distributed runs {size} processes; "
+            "set SessionOptions.groups, for example to TorchGroups(Mesh(...))"
+        )
     return ALONE

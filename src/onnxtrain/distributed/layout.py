@@ -82,7 +82,9 @@ class Mesh:
                 f"pipeline_stage_size({self.pipeline_stage_size}) != world_size({world})"
             )
         if self.node_size <= 0 or world % self.node_size:
-            raise ValueError(f"world_size({world}) is not divisible by local_size({self.node_size})")
+            raise ValueError(
+                f"world_size({world}) is not divisible by local_size({self.node_size})"
+            )
 
     @property
     def node_size(self) -> int:

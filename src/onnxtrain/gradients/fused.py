@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, operands, output_of, to_first
+from onnxtrain.gradients.known import (
+    dim_of,
+    inputs_of,
+    need_rank,
+    operands,
+    output_of,
+    to_first,
+)
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -84,17 +91,16 @@ def dequantize_linear(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [None, _to_scale(op, node, product, x, scale), None][: len(node.inputs)]
 
 
-def _to_scale(op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.Value) -> Grad:
+def _to_scale(op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.Value) -> ir.Value:
     """Summed over what each element of the scale stands for: all, an axis, or blocks of one."""
-    if scale.shape is None or x.shape is None:
-        return None
-    axis = attribute(node, "axis", 1) % max(len(x.shape), 1)
-    block = attribute(node, "block_size", 0)
-    if len(scale.shape) == 0 or list(scale.shape) == [1]:
+    rank, own = need_rank(x, "DequantizeLinear"), need_rank(scale, "DequantizeLinear")
+    if own == 0 or (own == 1 and dim_of(scale, 0) == 1):
         return op.reshape_like(op.reduce_sum(product, None, keepdims=False), scale)
-    if len(scale.shape) == 1:
-        others = [i for i in range(len(x.shape)) if i != axis]
+    axis = attribute(node, "axis", 1) % rank
+    if own == 1:
+        others = [i for i in range(rank) if i != axis]
         return op.reduce_sum(product, others, keepdims=False)
     size = op.Gather(op.shape(x), op.const(axis), axis=0)
-    places = op.Div(op.Range(op.const(0), size, op.const(1)), op.const(block))
+    block = op.const(attribute(node, "block_size", 1))
+    places = op.Div(op.Range(op.const(0), size, op.const(1)), block)
     return op.GatherGrad(op.shape(scale), places, product, axis=axis, _domain=MS)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, need_rank, output_of, rank_of, real
+from onnxtrain.gradients.known import (
+    HALVES,
+    axis_in,
+    inputs_of,
+    need_rank,
+    output_of,
+    rank_of,
+    real,
+)
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops

@@ -54,6 +54,7 @@ FAMILIES = (
     "second_nn",
     "select",
     "shape",
+    "signal",
     "softmax",
     "unary",
     "zero",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 
@@ -12,6 +13,21 @@ from google.protobuf.message import DecodeError
 from onnxtrain.errors import ModelError
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model, and what it was read from.
+
+    Attributes:
+        model: The model.
+        proto: Its protobuf; None if it was given as an onnx-ir model.
+        folder: Where its external data lies; None if it was not given by its path.
+    """
+
+    model: ir.Model
+    proto: onnx.ModelProto | None = None
+    folder: pathlib.Path | None = None
 
 
 def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
@@ -26,6 +42,17 @@ def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
     """
     if isinstance(source, ir.Model):
         return source.clone() if own else source
+    return load_source(source).model
+
+
+def load_source(source: ModelLike) -> Source:
+    """Load a model and keep what it was read from, for callers that write it back.
+
+    Raises:
+        ModelError: if it is not a usable ONNX model.
+    """
+    if isinstance(source, ir.Model):
+        return Source(source.clone())
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the given ModelProto", folder=None)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -57,7 +84,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     return proto
 
 
-def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) -> ir.Model:
+def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) -> Source:
     if not proto.ir_version or not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(
             f"{what} is not an ONNX model: it has no "
@@ -69,7 +96,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
         raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
     for tensor in _external_tensors(model):
         _place_external(tensor, what, folder)
-    return model
+    return Source(model, proto, folder)
 
 
 def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:

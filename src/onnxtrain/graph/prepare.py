@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnxtrain.graph.functions import inline_functions
 from onnxtrain.graph.infer import infer
 from onnxtrain.graph.tidy import tidy
+from onnxtrain.graph.upgrade import needs_upgrade, upgrade
 from onnxtrain.graph.verify import verify
 
 
@@ -19,4 +20,6 @@ def prepare(model: ir.Model) -> ir.Model:
     verify(model)
     inline_functions(model)
     tidy(model)
+    if needs_upgrade(model):
+        upgrade(infer(model))
     return infer(model)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from onnxtrain.types import DataType
+from onnxtrain.types import NARROW, DataType
 
 _PAIRS: list[tuple[DataType, torch.dtype]] = [
     (DataType.FLOAT, torch.float32),
@@ -37,11 +37,14 @@ if hasattr(torch, "float8_e8m0fnu"):
 
 # Types of less than a byte: the smallest torch type that has all their values.
 _KEPT_IN: dict[DataType, torch.dtype] = {
-    DataType.INT2: torch.int8,
-    DataType.INT4: torch.int8,
-    DataType.UINT2: torch.uint8,
-    DataType.UINT4: torch.uint8,
-    DataType.FLOAT4E2M1: torch.float8_e4m3fn,
+    dtype: (
+        torch.float8_e4m3fn
+        if dtype.name.startswith("FLOAT")
+        else torch.uint8
+        if dtype.name.startswith("UINT")
+        else torch.int8
+    )
+    for dtype in NARROW
 }
 _NARROW_NUMPY = {np.dtype(dtype.numpy()): dtype for dtype in _KEPT_IN}
 

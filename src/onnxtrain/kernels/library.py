@@ -10,6 +10,8 @@ from onnxtrain.types import CPU, CUDA, ONNX
 
 FAMILIES = (
     "activation",
+    "collective",
+    "communication",
     "control",
     "control_flow",
     "gist",
@@ -17,9 +19,12 @@ FAMILIES = (
     "math",
     "nn",
     "optimizer",
+    "quantization",
     "reduction",
     "sequence",
+    "signal",
     "tensor",
+    "vision",
 )
 TRAINING_IN_ONNX_DOMAIN = frozenset(
     {

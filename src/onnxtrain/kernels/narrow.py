@@ -1,7 +1,7 @@
-"""Conversion to the element types that torch lacks or rounds otherwise: 2, 4 and some of 8 bits.
+"""Conversion to the element types that torch lacks, or rounds otherwise than ONNX.
 
-Whole numbers of 2 and 4 bits are kept in int8 and uint8, float4e2m1 in float8e4m3fn: each holds
-all the values, so reading them needs no code of its own. Only writing does.
+Whole numbers of 2 and 4 bits are kept in int8 and uint8, floating point ones of 4 and 6 bits in
+float8e4m3fn: each holds all the values, so reading them needs no code of its own. Writing does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ WHOLE = {
     DataType.UINT4: (0, 15),
 }
 """The smallest and the largest number of each type."""
+_SMALL_FLOATS = {"FLOAT4E2M1": (1, 0, 6.0), "FLOAT6E2M3": (3, 0, 7.5), "FLOAT6E3M2": (2, -2, 28.0)}
+"""Bits of the fraction, smallest exponent and largest number of each type."""
 _FIRST_ABOVE_E4M3FN = 464.0
 """Larger magnitudes round to the bit pattern that float8e4m3fn keeps for NaN."""
-_LARGEST_FLOAT4 = 6.0
 _E8M0_NAN = 255
 
 
@@ -29,8 +30,8 @@ def convert(x: Tensor, dtype: DataType, saturate: int = 1, round_mode: str = "up
     """The values in an ONNX element type, as Cast defines it (the input itself if it has it)."""
     if dtype in WHOLE:
         return _wrapped(x, dtype)
-    if dtype == DataType.FLOAT4E2M1:
-        return to_float4(x.to(torch.float32))
+    if dtype.name in _SMALL_FLOATS:
+        return _to_small_float(x.to(torch.float32), *_SMALL_FLOATS[dtype.name])
     if dtype == DataType.FLOAT8E8M0 and x.dtype is not to_torch(dtype):
         return _to_e8m0(x.to(torch.float32), saturate, round_mode)
     if dtype in FLOAT8 and x.dtype is not to_torch(dtype):
@@ -45,13 +46,12 @@ def _wrapped(x: Tensor, dtype: DataType) -> Tensor:
     return (((values - low) & (high - low)) + low).to(to_torch(dtype))
 
 
-def to_float4(x: Tensor) -> Tensor:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4 and 6 with the sign; NaN becomes 0."""
-    size = x.abs()
-    step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
-    x = x.nan_to_num(0.0, _LARGEST_FLOAT4, -_LARGEST_FLOAT4)
-    rounded = (x / step).round() * step
-    return rounded.clamp(-_LARGEST_FLOAT4, _LARGEST_FLOAT4).to(torch.float8_e4m3fn)
+def _to_small_float(x: Tensor, fraction: int, smallest: int, largest: float) -> Tensor:
+    """The nearest number of a format without infinity and NaN, which become the largest and 0."""
+    x = x.nan_to_num(0.0).clamp(-largest, largest)
+    exponent = torch.frexp(x).exponent - 1
+    step = torch.ldexp(torch.ones_like(x), exponent.clamp(min=smallest) - fraction)
+    return ((x / step).round() * step).to(torch.float8_e4m3fn)
 
 
 def _to_float8(x: Tensor, dtype: torch.dtype, saturate: int) -> Tensor:

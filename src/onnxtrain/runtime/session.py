@@ -72,9 +72,7 @@ class InferenceSession:
         kernels = default_registry() if registry is None else registry
         self.plan = planned(prepare(model), kernels, lowering)
         options = self._options
-        self._program = Program(
-            self.plan, self._device, seed=options.seed, groups=options.groups
-        )
+        self._program = Program(self.plan, self._device, seed=options.seed, groups=options.groups)
         self._feeds = Feeds(self.plan.inputs, self._device)
         self._outputs = {a.name: i for i, a in enumerate(self.plan.outputs)}
         self._profiler = Profiler(self._program) if self._options.enable_profiling else None

@@ -231,6 +231,20 @@ def wrong_wanted(call: Call) -> list[str]:
     return found
 
 
+def wrong_empty(call: Call) -> list[str]:
+    """Elementwise kernels (those with ``inplace``) that cannot take a batch of no samples."""
+    tensors = [tensor for _, tensor in call.tensors(call.args)]
+    shapes = {tuple(tensor.shape) for tensor in tensors}
+    full = call.run(call.inputs())[0] if call.kernel.inplace else None
+    if full is None or shapes != {tuple(full.shape)} or not full.ndim:
+        return []
+    result = call.run([_copied(value, lambda x: x[:0].clone()) for value in call.args])[0]
+    expected = (0, *full.shape[1:])
+    if tuple(result.shape) == expected and result.dtype == full.dtype:
+        return []
+    return [f"a batch of none gives {result.dtype} {tuple(result.shape)}, not {expected}"]
+
+
 def strided(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in every second element of a larger storage."""
     if not tensor.ndim:

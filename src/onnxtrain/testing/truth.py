@@ -30,7 +30,12 @@ _SCALE_TO_DOUBLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).e
 
 def truth(case: Case, inputs: Sequence[Value]) -> list[Any]:
     """The named outputs in float64, from inputs that are already rounded."""
-    return _attempt(case, [_widened(value) for value in inputs])
+    pairs = zip(case.inputs, inputs, strict=True)
+    if case.reference is not None:
+        return _attempt(case, [_widened(value) for value in inputs])
+    # ONNX's reference demands the fixed types of its schema.
+    fixed = [v if item and item.dtype is not None else _widened(v) for item, v in pairs]
+    return _attempt(case, fixed)
 
 
 def torch_in(case: Case, inputs: Sequence[Value]) -> list[Any]:

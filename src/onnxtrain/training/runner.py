@@ -67,9 +67,7 @@ class Runner:
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
         self.plan = planned(model, default_registry(), lowering, state=state)
-        self.program = Program(
-            self.plan, device, state, seed=options.seed, groups=options.groups
-        )
+        self.program = Program(self.plan, device, state, seed=options.seed, groups=options.groups)
         self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
         shown = set(user_outputs(model, bound))
         self._outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from onnxtrain.artifacts.models import save_model
+from onnxtrain.artifacts.models import save_trained
 from onnxtrain.errors import FeedError, OptionError
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
@@ -31,7 +31,7 @@ from onnxtrain.training.runner import Runner
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, decide, settle
 from onnxtrain.transforms.training_graph import parameters_to_inputs
-from onnxtrain.transforms.write_back import weight_names, write_back
+from onnxtrain.transforms.write_back import weight_names
 
 BATCH_NORM = ("train", "freeze")
 
@@ -76,7 +76,8 @@ class Trainer:
     ) -> None:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
-        self._original = load_model(model, own=True)
+        self._source = load_source(model)
+        self._original = self._source.model
         self._torch_loss = torch_function(loss)
         working = working_copy(self._original)
         self.input_names = [str(value.name) for value in working.graph.inputs]
@@ -193,7 +194,7 @@ class Trainer:
             SaveError: if the file could not be written; what was there before is untouched.
         """
         values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
-        save_model(write_back(self._original.clone(), values), path)
+        save_trained(self._source, values, path)
 
     def checkpoint(
         self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None

@@ -52,10 +52,10 @@ def _overwrite(node: ir.Node, name: str, array: npt.NDArray[Any]) -> None:
         tensor = _like(name, array, attribute.as_tensor())
         node.attributes[key] = ir.AttrTensor(key, tensor, doc)
     elif key == "value_float":
-        _check(name, array, DataType.FLOAT, ())
+        check_value(name, array, DataType.FLOAT, ())
         node.attributes[key] = ir.AttrFloat32(key, float(array), doc)
     elif key == "value_floats":
-        _check(name, array, DataType.FLOAT, (len(attribute.as_floats()),))
+        check_value(name, array, DataType.FLOAT, (len(attribute.as_floats()),))
         node.attributes[key] = ir.AttrFloat32s(key, array.tolist(), doc)
     else:
         raise ParameterError(f"Constant '{name}' holds its value as '{key}', not as numbers")
@@ -65,13 +65,20 @@ def _like(name: str, array: npt.NDArray[Any], old: ir.TensorProtocol | None) -> 
     """A tensor of new values with the name and the notes of an old one."""
     if old is None:
         return ir.tensor(array, name=name)
-    _check(name, array, old.dtype, tuple(old.shape.numpy()))
+    check_value(name, array, old.dtype, tuple(old.shape.numpy()))
     tensor = ir.Tensor(array, old.dtype, name=old.name, doc_string=old.doc_string)
     tensor.metadata_props.update(getattr(old, "metadata_props", {}))
     return tensor
 
 
-def _check(name: str, array: npt.NDArray[Any], dtype: DataType, shape: tuple[int, ...]) -> None:
+def check_value(
+    name: str, array: npt.NDArray[Any], dtype: DataType, shape: tuple[int, ...]
+) -> None:
+    """A new value must fit.
+
+    Raises:
+        ParameterError: if it has another type or shape than the tensor of the model.
+    """
     if array.shape != shape or np.dtype(array.dtype) != dtype.numpy():
         raise ParameterError(
             f"tensor '{name}' of the model is {dtype_name(dtype)} {list(shape)}, "

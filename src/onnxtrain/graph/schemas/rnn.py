@@ -69,7 +69,7 @@ OPS = (
     op(
         "LSTMGrad",
         "X: T, W: T, R: T, SL?: TSize, Ht0?: T, Ct0?: T, HAll?: T, CAll?: T, iofc?: T, "
-        "dHAll?: T, dHFinal?: T, dCFinal?: T -> "
+        "dHAll?: T, dHFinal?: T, dCFinal?: T, P?: T -> "
         "dX?: T, dW?: T, dR?: T, dB?: T, dH0?: T, dC0?: T, dP?: T",
         T=FLOATS,
         TSize=INT32,

@@ -1,0 +1,150 @@
+"""Values of an image between its pixels: GridSample, AffineGrid, DeformConv, and MaxUnpool."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxtrain.kernels.precision import acc, store, widen
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import FLOATS, INTS
+
+_MODES = {"linear": "bilinear", "cubic": "bicubic"}
+"""Names since opset 20, and those before."""
+
+
+@kernel("GridSample", since=16, T1=FLOATS, T2=FLOATS)
+def grid_sample(
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Tensor:
+    """y[n, c, ...] = x[n, c] at the coordinates grid[n, ...], which go from -1 to 1."""
+    dtype = acc(torch.promote_types(x.dtype, grid.dtype))
+    sampled = functional.grid_sample(
+        x.to(dtype),
+        grid.to(dtype),
+        mode=_MODES.get(mode, mode),
+        padding_mode=padding_mode,
+        align_corners=bool(align_corners),
+    )
+    return sampled.to(x.dtype)
+
+
+@kernel("AffineGrid", since=20, host=["size"], T1=FLOATS)
+def affine_grid(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Tensor:
+    """grid[n, ...] = theta[n] · (coordinates of the output, 1)."""
+    made = functional.affine_grid(widen(theta), size, align_corners=bool(align_corners))
+    return store(made, theta)
+
+
+@kernel("DeformConv", since=19, T=FLOATS)
+def deform_conv(
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    offset_group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Conv whose points are moved by offsets and weighted by a mask; outside of x there is 0."""
+    rank, out = x.ndim - 2, offset.shape[2:]
+    taps = list(kernel_shape or w.shape[2:])
+    points = math.prod(taps)
+    wide = widen(x).reshape(len(x) * offset_group, -1, *x.shape[2:])
+    moved = widen(offset).reshape(len(x) * offset_group, points, rank, -1)
+    starts = (pads or [0] * rank)[:rank]
+    base = _tap_positions(taps, out, strides, dilations, starts, wide)
+    coordinates = [(moved[:, :, axis] + base[axis]).flatten(1) for axis in range(rank)]
+    values = _interpolated(wide, coordinates)
+    if mask is not None:
+        values = values * widen(mask).reshape(len(x) * offset_group, 1, -1)
+    columns = values.reshape(len(x), group, -1, math.prod(out))
+    filters = widen(w).reshape(group, len(w) // group, -1)
+    y = torch.matmul(filters, columns).reshape(len(x), len(w), *out)
+    if b is not None:
+        y = y + widen(b).reshape(-1, *[1] * rank)
+    return store(y, x)
+
+
+def _tap_positions(
+    taps: Sequence[int],
+    out: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    starts: Sequence[int],
+    like: Tensor,
+) -> list[Tensor]:
+    """For each axis, where tap k of a filter lies for output o, as [k, o], all taps in one axis."""
+    found = []
+    for axis, (taps_here, outputs) in enumerate(zip(taps, out, strict=True)):
+        step = strides[axis] if strides else 1
+        spread = dilations[axis] if dilations else 1
+        tap = torch.arange(taps_here, device=like.device, dtype=like.dtype) * spread
+        place = torch.arange(outputs, device=like.device, dtype=like.dtype) * step - starts[axis]
+        tap = tap.reshape([-1 if i == axis else 1 for i in range(len(taps))]).expand(*taps)
+        place = place.reshape([-1 if i == axis else 1 for i in range(len(out))]).expand(*out)
+        found.append(tap.reshape(-1, 1) + place.reshape(1, -1))
+    return found
+
+
+def _interpolated(x: Tensor, coordinates: Sequence[Tensor]) -> Tensor:
+    """Linear interpolation of x[n, c, ...] at points [n, p] for each axis; 0 outside."""
+    flat = x.flatten(2)
+    total = x.new_zeros(*x.shape[:2], coordinates[0].shape[1])
+    for corner in itertools.product((0, 1), repeat=len(coordinates)):
+        weight = torch.ones_like(coordinates[0])
+        index = torch.zeros_like(coordinates[0], dtype=torch.int64)
+        for size, upper, place in zip(x.shape[2:], corner, coordinates, strict=True):
+            low = place.floor()
+            at = low + upper
+            inside = (at >= 0) & (at < size)
+            part = place - low if upper else 1 - (place - low)
+            weight = weight * part * inside
+            index = index * size + at.clamp(0, size - 1).to(torch.int64)
+        picked = flat.gather(2, index.unsqueeze(1).expand(-1, x.shape[1], -1))
+        total = total + picked * weight.unsqueeze(1)
+    return total
+
+
+@kernel("MaxUnpool", since=9, host=["output_shape"], T1=FLOATS, T2=INTS)
+def max_unpool(
+    x: Tensor,
+    i: Tensor,
+    output_shape: list[int] | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Zeros with x at the flat places i of what was pooled, in the first corner of the output."""
+    rank = x.ndim - 2
+    steps, padding = strides or [1] * rank, pads or [0] * 2 * rank
+    pooled = [
+        (x.shape[axis + 2] - 1) * steps[axis]
+        - (padding[axis] + padding[axis + rank])
+        + kernel_shape[axis]
+        for axis in range(rank)
+    ]
+    shape = [*x.shape[:2], *pooled]
+    y = x.new_zeros(math.prod(shape))
+    y = y.scatter(0, i.reshape(-1), x.reshape(-1)).reshape(shape)
+    if output_shape is None or output_shape == shape:
+        return y
+    ends = [n for have, want in zip(reversed(shape), reversed(output_shape), strict=True)
+            for n in (0, want - have)]
+    return functional.pad(y, ends)

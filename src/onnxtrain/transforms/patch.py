@@ -1,0 +1,117 @@
+"""New values in a protobuf model, of which nothing else changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.errors import ParameterError
+from onnxtrain.transforms.write_back import check_value
+from onnxtrain.types import ONNX, DataType
+
+_DATA = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "external_data",
+    "data_location",
+)
+"""Where a tensor may hold its value."""
+
+
+def patched(
+    model: onnx.ModelProto,
+    values: Mapping[str, npt.NDArray[Any]],
+    folder: str | os.PathLike[str] | None = None,
+) -> onnx.ModelProto:
+    """A copy of a model with new values of some initializers and Constant nodes.
+
+    Args:
+        model: The model.
+        values: New values by name.
+        folder: Where external data lies; the copy has it inside.
+
+    Raises:
+        ParameterError: if the model has no such tensor, or one of another type or shape.
+    """
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    tensors = {tensor.name: tensor for tensor in copied.graph.initializer}
+    constants = {
+        node.output[0]: node.attribute[0]
+        for node in copied.graph.node
+        if node.op_type == "Constant" and node.domain in (ONNX, "ai.onnx")
+    }
+    for name, array in values.items():
+        if name in tensors:
+            _set(tensors[name], name, array)
+        elif name in constants:
+            _set_attribute(constants[name], name, array)
+        else:
+            raise ParameterError(f"the model has no tensor '{name}' to write back")
+    for tensor in _all_tensors(copied):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _hold(tensor, ir.serde.deserialize_tensor(tensor, os.fspath(folder or "")).tobytes())
+    return copied
+
+
+def _set(tensor: onnx.TensorProto, name: str, array: npt.NDArray[Any]) -> None:
+    dtype = DataType(tensor.data_type)
+    check_value(name, array, dtype, tuple(tensor.dims))
+    _hold(tensor, ir.Tensor(array, dtype).tobytes())
+
+
+def _hold(tensor: onnx.TensorProto, data: bytes) -> None:
+    """Let a tensor hold its value as bytes, in whichever way it held it before."""
+    for field in _DATA:
+        tensor.ClearField(field)  # type: ignore[arg-type]
+    tensor.raw_data = data
+
+
+def _set_attribute(attribute: onnx.AttributeProto, name: str, array: npt.NDArray[Any]) -> None:
+    """Give a Constant node a value; a number or a list of numbers stays one."""
+    if attribute.name == "value":
+        _set(attribute.t, name, array)
+    elif attribute.name == "value_float":
+        check_value(name, array, DataType.FLOAT, ())
+        attribute.f = float(array)
+    elif attribute.name == "value_floats":
+        check_value(name, array, DataType.FLOAT, (len(attribute.floats),))
+        attribute.floats[:] = array.tolist()
+    else:
+        raise ParameterError(
+            f"Constant '{name}' holds its value as '{attribute.name}', not as numbers"
+        )
+
+
+def _all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: initializers and attributes, also those of subgraphs."""
+    yield from _tensors_of_graph(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield from _tensors_of_node(node)
+
+
+def _tensors_of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        yield from _tensors_of_node(node)
+
+
+def _tensors_of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("g"):
+            yield from _tensors_of_graph(attribute.g)
+        for graph in attribute.graphs:
+            yield from _tensors_of_graph(graph)
