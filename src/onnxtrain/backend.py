@@ -27,6 +27,7 @@ from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import InferenceSession
+from onnxtrain.transforms.gradient_op import expand_gradients, has_gradients
 from onnxtrain.types import CPU, CUDA, Provider
 
 __all__ = [
@@ -82,7 +83,7 @@ class OnnxTrainBackend(Backend):
     def is_compatible(cls, model: ModelLike, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether every node of the model has a kernel for the device (which need not be there)."""
         try:
-            prepared = prepare_graph(load_model(model).clone())
+            prepared = prepare_graph(expand_gradients(load_model(model).clone()))
             planned(prepared, default_registry(), LowerOptions(_provider(device)[0]))
         except OnnxTrainError:
             return False
@@ -104,7 +105,9 @@ class OnnxTrainBackend(Backend):
         provider, index = _provider(device)
         options = SessionOptions(**kwargs)
         chosen = [(provider.value, {"device_id": index})]
-        return OnnxTrainBackendRep(InferenceSession(model, options, chosen))
+        loaded = load_model(model)
+        source = expand_gradients(loaded.clone()) if has_gradients(loaded) else model
+        return OnnxTrainBackendRep(InferenceSession(source, options, chosen))
 
     @classmethod
     def run_model(

@@ -12,6 +12,8 @@ ONNX = ""
 """The operator domain of ONNX itself (also written ``ai.onnx``)."""
 MS = "com.microsoft"
 """The operator domain of the training operators and of onnxruntime's fused ones."""
+ML = "ai.onnx.ml"
+"""The operator domain of ONNX's classical machine learning."""
 
 
 class Provider(enum.Enum):

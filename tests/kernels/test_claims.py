@@ -1,6 +1,7 @@
 """Every row × every fact of its kernel's decorator, and the kernels' signatures against schemas."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -112,10 +113,19 @@ def test_every_input_that_may_be_overwritten_is_tried() -> None:
     assert not missing, "no row tries\n" + "\n".join(missing)
 
 
+@functools.cache
+def _newest() -> dict[str, int]:
+    """Newest version of each domain that an operator was changed in."""
+    schemas.ensure_registered()
+    found = {ONNX: onnx.defs.onnx_opset_version()}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found[schema.domain] = max(found.get(schema.domain, 1), schema.since_version)
+    return found
+
+
 def _schemas(item: Kernel) -> list[onnx.defs.OpSchema]:
     """The operator's schemas at every version that the kernel claims."""
-    newest = onnx.defs.onnx_opset_version() if item.domain == ONNX else 1
-    versions = range(item.since, (item.until or newest) + 1)
+    versions = range(item.since, (item.until or _newest()[item.domain]) + 1)
     found = [schemas.get(item.domain, item.op, version) for version in versions]
     return list({s.since_version: s for s in found if s is not None}.values())
 

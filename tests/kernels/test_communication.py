@@ -110,7 +110,9 @@ class Pair(Groups):
 def test_static_shapes_are_not_sent() -> None:
     groups, data = Pair(), tensors()
     shapes = ((), (), *(tuple(v.shape) for v in data))
-    done = send(True, 1, *data, tag=3, element_types=types_of(data), groups=groups, in_shapes=shapes)
+    done = send(
+        True, 1, *data, tag=3, element_types=types_of(data), groups=groups, in_shapes=shapes
+    )
     assert done.item() is True and done.ndim == 0
     [(_, peer, tag, payload)] = groups.log
     assert (peer, tag, payload.numel(), payload.dtype) == (1, 7, 514, torch.uint8)

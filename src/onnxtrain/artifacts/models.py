@@ -20,21 +20,22 @@ EXTERNAL_BYTES = 1800 * 2**20
 
 
 def save_model(
-    model: ir.Model, path: str | os.PathLike[str], *, external_bytes: int = EXTERNAL_BYTES
+    model: ir.Model, path: str | os.PathLike[str], *, external_bytes: int | None = None
 ) -> None:
     """Write a model; a crash at any moment leaves the old file or the new one.
 
     Args:
         model: The model; external data of a small one is loaded into it.
         path: The file to write or replace.
-        external_bytes: From how many bytes of weights on they go to ``<file>.data``.
+        external_bytes: From how many bytes of weights on they go to ``<file>.data``;
+            None for ``EXTERNAL_BYTES``.
 
     Raises:
         SaveError: if the file could not be written.
     """
     weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
-    if sum(sizes) < external_bytes:
+    if sum(sizes) < (EXTERNAL_BYTES if external_bytes is None else external_bytes):
         ir.external_data.load_to_model(model)
         atomic_write(path, ir.to_proto(model).SerializeToString())
         return
@@ -45,8 +46,6 @@ def save_trained(
     source: Source,
     values: Mapping[str, npt.NDArray[Any]],
     path: str | os.PathLike[str],
-    *,
-    external_bytes: int = EXTERNAL_BYTES,
 ) -> None:
     """Write a model with new values of some weights; everything else stays as it was read.
 
@@ -56,9 +55,8 @@ def save_trained(
     """
     weights = [v.const_value for v in source.model.graph.initializers.values()]
     size = sum(tensor.nbytes for tensor in weights if tensor is not None)
-    if source.proto is None or size >= external_bytes:
-        written = write_back(source.model.clone(), values)
-        save_model(written, path, external_bytes=external_bytes)
+    if source.proto is None or size >= EXTERNAL_BYTES:
+        save_model(write_back(source.model.clone(), values), path)
     else:
         atomic_write(path, patched(source.proto, values, source.folder).SerializeToString())
 

@@ -96,7 +96,32 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
         raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
     for tensor in _external_tensors(model):
         _place_external(tensor, what, folder)
+    _name_apart(model)
     return Source(model, proto, folder)
+
+
+def _name_apart(model: ir.Model) -> None:
+    """Give tensors names of their own, so that renaming one leaves the protobuf as it is."""
+    for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.serde.TensorProtoTensor):
+                value.const_value = _apart(value.const_value)
+        for node in graph:
+            for key, attribute in node.attributes.items():
+                if isinstance(attribute.value, ir.serde.TensorProtoTensor):
+                    tensor = _apart(attribute.value)
+                    node.attributes[key] = ir.AttrTensor(key, tensor, attribute.doc_string)
+
+
+def _apart(tensor: ir.serde.TensorProtoTensor) -> ir.LazyTensor:
+    return ir.LazyTensor(
+        lambda: tensor,
+        tensor.dtype,
+        tensor.shape,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
 
 
 def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:

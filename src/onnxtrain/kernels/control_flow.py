@@ -63,9 +63,7 @@ def loop(
     return [*carried, *_joined(gathered, wanted[count:], axes, out_types[count:], device)]
 
 
-def _gather(
-    gathered: list[list[Tensor]], values: Sequence[Tensor], wanted: Sequence[bool]
-) -> None:
+def _gather(gathered: list[list[Tensor]], values: Sequence[Tensor], wanted: Sequence[bool]) -> None:
     """Add what one iteration gave to the lists of what is wanted."""
     for items, value, asked in zip(gathered, values, wanted, strict=True):
         if asked:

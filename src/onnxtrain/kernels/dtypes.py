@@ -117,3 +117,9 @@ def array_of(tensor: torch.Tensor, dtype: DataType | None = None) -> npt.NDArray
     plain, dtype = bits
     same_width = torch.uint16 if plain is np.uint16 else torch.uint8
     return tensor.contiguous().view(same_width).numpy().view(dtype)
+
+
+def text_of(array: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
+    """Strings of any numpy kind as an array of Python strings."""
+    items = [item.decode() if isinstance(item, bytes) else str(item) for item in array.reshape(-1)]
+    return np.array(items, object).reshape(array.shape)

@@ -6,24 +6,29 @@ import functools
 import importlib
 
 from onnxtrain.kernels.registry import BOTH, DECLARED, Kernel, KernelRegistry
-from onnxtrain.types import CPU, CUDA, ONNX
+from onnxtrain.types import CPU, CUDA, ML, ONNX
 
 FAMILIES = (
     "activation",
+    "attention",
     "collective",
     "communication",
     "control",
     "control_flow",
     "gist",
+    "interop",
     "loss",
     "math",
+    "ml",
     "nn",
     "optimizer",
     "quantization",
     "reduction",
     "sequence",
     "signal",
+    "summary",
     "tensor",
+    "text",
     "vision",
 )
 TRAINING_IN_ONNX_DOMAIN = frozenset(
@@ -54,7 +59,7 @@ def default_registry() -> KernelRegistry:
 
 def is_training(item: Kernel) -> bool:
     """Whether a kernel is one of a training operator (not of ONNX's own)."""
-    return item.domain != ONNX or item.op in TRAINING_IN_ONNX_DOMAIN
+    return item.domain not in (ONNX, ML) or item.op in TRAINING_IN_ONNX_DOMAIN
 
 
 def register_cpu_training_kernels(registry: KernelRegistry) -> None:

@@ -131,7 +131,9 @@ def mel_weight_matrix(
     step = (high - low) / (bands + 2)
     hertz = [_hertz(low + step * index) for index in range(bands + 2)]
     edges = [int((length + 1) * frequency // single(sample_rate)) for frequency in hertz]
-    rows = [[_triangle(row, *edges[b : b + 3]) for b in range(bands)] for row in range(length // 2 + 1)]
+    rows = [
+        [_triangle(row, *edges[b : b + 3]) for b in range(bands)] for row in range(length // 2 + 1)
+    ]
     return torch.tensor(rows, dtype=torch.float64).to(device, to_torch(output_datatype))
 
 

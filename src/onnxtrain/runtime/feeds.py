@@ -11,7 +11,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.errors import FeedError
-from onnxtrain.kernels.dtypes import from_torch, tensor_of, to_torch
+from onnxtrain.kernels.dtypes import from_torch, tensor_of, text_of, to_torch
 from onnxtrain.runtime.ort_value import OrtValue
 from onnxtrain.runtime.plan import Argument
 from onnxtrain.types import DataType, dtype_name, type_string
@@ -97,7 +97,7 @@ def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> An
 
 def _from_array(argument: Argument, array: Any) -> Any:
     if array.dtype.kind in "OUS":
-        return array.astype(object)
+        return text_of(array)
     try:
         return tensor_of(array)
     except TypeError as error:

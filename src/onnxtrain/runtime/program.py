@@ -14,9 +14,9 @@ import torch
 
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
-from onnxtrain.kernels.dtypes import tensor_of
+from onnxtrain.kernels.dtypes import tensor_of, text_of
 from onnxtrain.runtime.plan import Plan, Step
-from onnxtrain.types import op_name
+from onnxtrain.types import DataType, op_name
 
 _counter = itertools.count()
 
@@ -184,7 +184,7 @@ def _bound(value: Any, device: torch.device) -> Any:
     """A constant of the plan as the step uses it."""
     if isinstance(value, ir.TensorProtocol):
         array = value.numpy()
-        if array.dtype == object:
-            return array
+        if value.dtype == DataType.STRING:
+            return text_of(array)
         return tensor_of(array.copy()).to(device)
     return value

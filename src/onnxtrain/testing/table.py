@@ -17,6 +17,7 @@ FAMILIES = (
     "collective",
     "control",
     "gist",
+    "interop",
     "loss",
     "math",
     "nn",

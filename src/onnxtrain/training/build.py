@@ -63,7 +63,17 @@ class Built:
 
 def working_copy(original: ir.Model) -> ir.Model:
     """A prepared copy of a model, to be changed."""
-    return prepare(initializers_as_constants(original.clone()))
+    return prepare(_small_in_memory(initializers_as_constants(original.clone())))
+
+
+def _small_in_memory(model: ir.Model) -> ir.Model:
+    """Read small tensors that lie outside the file: shapes and axes must be known."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= LARGE:
+                value.const_value = ir.Tensor(tensor.numpy().copy(), tensor.dtype, name=value.name)
+    return model
 
 
 def build_training(
@@ -94,7 +104,7 @@ def build_training(
         NoGradientError: if an operator in the way has no gradient rule.
         ParameterError: if the loss depends on none of the parameters, or not on a required one.
     """
-    initializers_as_constants(model)
+    _small_in_memory(initializers_as_constants(model))
     moved = {*trained, *moving} | _large(model.graph.initializers)
     parameters = {
         name: value.const_value

@@ -20,7 +20,7 @@ from onnxtrain.graph.infer import declare_constant
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.types import MS, DataType, type_string
+from onnxtrain.types import MS, ONNX, DataType, type_string
 
 BUFFER_SUFFIX = "_grad.accumulation.buffer"
 FLAG_SUFFIX = "_grad.accumulation.out"
@@ -124,9 +124,17 @@ def _both_forms(
     evaluation = model.clone()
     EvaluationForm()(evaluation)
     remove_dead(evaluation.graph)
+    _differentiable_opset(model.graph.opset_imports)
     (form or TrainingForm())(model)
     prepare(model)
     return evaluation
+
+
+def _differentiable_opset(imports: dict[str, int]) -> None:
+    """Opset 8 says the same as 7, and its MaxPool tells which elements were the largest."""
+    for domain in (ONNX, "ai.onnx"):
+        if imports.get(domain) == 7:
+            imports[domain] = 8
 
 
 def _finished(

@@ -112,9 +112,7 @@ def max_roi_pool(
     columns = _cells(corners[:, 0], corners[:, 2], pooled_shape[1], x.shape[3])
     images = x[rois[:, 0].to(torch.int64)]
     tall = [_largest(images, cell[:, None, :, None], 2) for cell in rows.unbind(1)]
-    cells = [
-        [_largest(row, cell[:, None, :], 2) for cell in columns.unbind(1)] for row in tall
-    ]
+    cells = [[_largest(row, cell[:, None, :], 2) for cell in columns.unbind(1)] for row in tall]
     pooled = torch.stack([torch.stack(row, -1) for row in cells], -2)
     return pooled.masked_fill(pooled == -torch.inf, 0.0)
 

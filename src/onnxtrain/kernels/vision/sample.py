@@ -145,6 +145,9 @@ def max_unpool(
     y = y.scatter(0, i.reshape(-1), x.reshape(-1)).reshape(shape)
     if output_shape is None or output_shape == shape:
         return y
-    ends = [n for have, want in zip(reversed(shape), reversed(output_shape), strict=True)
-            for n in (0, want - have)]
+    ends = [
+        n
+        for have, want in zip(reversed(shape), reversed(output_shape), strict=True)
+        for n in (0, want - have)
+    ]
     return functional.pad(y, ends)

@@ -1,0 +1,166 @@
+"""The two tree operators before TreeEnsemble, which name nodes by tree and node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels.ml.scores import NUMBERS, constant, labelled, like, real, transformed
+from onnxtrain.kernels.ml.trees import LEAF, MODES, Ints, Table, forest, listed
+from onnxtrain.kernels.registry import kernel
+from onnxtrain.types import ML
+
+
+def _old_table(
+    treeids: Ints,
+    nodeids: Ints,
+    features: Ints,
+    splits: Any,
+    modes: Sequence[str],
+    no: Ints,
+    yes: Ints,
+    missing: Ints,
+    votes: Sequence[tuple[int, int, int, float]],
+    targets: int,
+) -> Table:
+    """A table from nodes that are known by the ids of their tree and within it."""
+    place = {key: index for index, key in enumerate(zip(treeids, nodeids, strict=True))}
+    kinds = [LEAF if mode == "LEAF" else MODES.index(mode) for mode in modes]
+
+    def led(ids: Ints) -> tuple[int, ...]:
+        return tuple(
+            index if kinds[index] == LEAF else place[tree, ids[index]]
+            for index, tree in enumerate(treeids)
+        )
+
+    after_no, after_yes = led(no), led(yes)
+    inner = [index for index, kind in enumerate(kinds) if kind != LEAF]
+    reached = {step[index] for step in (after_no, after_yes) for index in inner}
+    return Table(
+        roots=tuple(index for index in range(len(kinds)) if index not in reached),
+        feature=tuple(features),
+        split=listed(splits),
+        mode=tuple(kinds),
+        missing=tuple(missing or (0,) * len(kinds)),
+        no=after_no,
+        yes=after_yes,
+        members=(),
+        votes=tuple((place[tree, node], target, w) for tree, node, target, w in votes),
+        targets=targets,
+    )
+
+
+def _scores(
+    x: Tensor, table: Table, aggregate: str, base_values: Sequence[float] | Tensor | None
+) -> Tensor:
+    wide = real(x)
+    scores = forest(table, like(wide)).scores(wide, aggregate)
+    base = listed(base_values)
+    return scores + constant(base, like(wide)) if base else scores
+
+
+@kernel("TreeEnsembleRegressor", domain=ML, T=NUMBERS)
+def tree_ensemble_regressor(
+    x: Tensor,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Sequence[float] | None = None,
+    base_values_as_tensor: Tensor | None = None,
+    n_targets: int = 1,
+    nodes_falsenodeids: Ints,
+    nodes_featureids: Ints,
+    nodes_hitrates: Sequence[float] | None = None,
+    nodes_hitrates_as_tensor: Tensor | None = None,
+    nodes_missing_value_tracks_true: Ints = (),
+    nodes_modes: Sequence[str],
+    nodes_nodeids: Ints,
+    nodes_treeids: Ints,
+    nodes_truenodeids: Ints,
+    nodes_values: Sequence[float] | None = None,
+    nodes_values_as_tensor: Tensor | None = None,
+    post_transform: str = "NONE",
+    target_ids: Ints,
+    target_nodeids: Ints,
+    target_treeids: Ints,
+    target_weights: Sequence[float] | None = None,
+    target_weights_as_tensor: Tensor | None = None,
+) -> Tensor:
+    """y[n, t] = base + the weights for target t of the leaves that row n reaches, aggregated."""
+    weights = listed(target_weights_as_tensor if target_weights is None else target_weights)
+    table = _old_table(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_featureids,
+        nodes_values_as_tensor if nodes_values is None else nodes_values,
+        nodes_modes,
+        nodes_falsenodeids,
+        nodes_truenodeids,
+        nodes_missing_value_tracks_true,
+        list(zip(target_treeids, target_nodeids, target_ids, weights, strict=True)),
+        n_targets,
+    )
+    base = base_values_as_tensor if base_values is None else base_values
+    scores = _scores(x, table, aggregate_function, base)
+    return transformed(scores, post_transform).to(torch.float32)
+
+
+@kernel("TreeEnsembleClassifier", domain=ML, outputs=2, T1=NUMBERS)
+def tree_ensemble_classifier(
+    x: Tensor,
+    *,
+    base_values: Sequence[float] | None = None,
+    base_values_as_tensor: Tensor | None = None,
+    class_ids: Ints,
+    class_nodeids: Ints,
+    class_treeids: Ints,
+    class_weights: Sequence[float] | None = None,
+    class_weights_as_tensor: Tensor | None = None,
+    classlabels_int64s: Ints | None = None,
+    classlabels_strings: Sequence[str] | None = None,
+    nodes_falsenodeids: Ints,
+    nodes_featureids: Ints,
+    nodes_hitrates: Sequence[float] | None = None,
+    nodes_hitrates_as_tensor: Tensor | None = None,
+    nodes_missing_value_tracks_true: Ints = (),
+    nodes_modes: Sequence[str],
+    nodes_nodeids: Ints,
+    nodes_treeids: Ints,
+    nodes_truenodeids: Ints,
+    nodes_values: Sequence[float] | None = None,
+    nodes_values_as_tensor: Tensor | None = None,
+    post_transform: str = "NONE",
+) -> tuple[Any, Tensor]:
+    """Label of the largest score, and all scores: base + the weights of the leaves reached."""
+    weights = listed(class_weights_as_tensor if class_weights is None else class_weights)
+    labels = len(classlabels_int64s or classlabels_strings or ())
+    table = _old_table(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_featureids,
+        nodes_values_as_tensor if nodes_values is None else nodes_values,
+        nodes_modes,
+        nodes_falsenodeids,
+        nodes_truenodeids,
+        nodes_missing_value_tracks_true,
+        list(zip(class_treeids, class_nodeids, class_ids, weights, strict=True)),
+        labels,
+    )
+    base = base_values_as_tensor if base_values is None else base_values
+    scores = _scores(x, table, "SUM", base)
+    if len(set(class_ids)) == 1 and labels <= 2:
+        scores = _two_sided(scores[:, class_ids[0]], post_transform)
+    scores = transformed(scores, post_transform).to(torch.float32)
+    names = (
+        ["", *classlabels_strings] if classlabels_strings and labels == 1 else classlabels_strings
+    )
+    numbers = [0, *classlabels_int64s] if classlabels_int64s and labels == 1 else classlabels_int64s
+    return labelled(scores.argmax(1), numbers, names), scores
+
+
+def _two_sided(score: Tensor, post_transform: str) -> Tensor:
+    """Scores of both classes from that of one: what is left of 1, or the opposite."""
+    other = 1 - score if post_transform in ("NONE", "PROBIT") else -score
+    return torch.stack([other, score], 1)

@@ -1,0 +1,241 @@
+"""Which tensors are weights: the decisions of ``auto``, their reasons, names and patterns."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from training.small import mlp, model_of, normal
+
+from onnxtrain.errors import ParameterError
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.transforms.parameters import Decision, decide, settle
+from onnxtrain.transforms.write_back import weight_names
+
+
+def decisions(body: str, weights, wanted="auto", outputs=None, **options) -> dict[str, Decision]:
+    original = ir.from_proto(model_of(body, weights, **options))
+    known = weight_names(original)
+    found = decide(prepare(original), wanted, outputs, known=known)
+    return {d.name: d for d in found}
+
+
+WEIGHT = {"w": normal(4, 3)}
+
+
+def reason(line: str, name: str, value, **options) -> str:
+    """Why a tensor in a line of a model whose weight is ``w`` is not trained."""
+    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
+    decision = decisions(body, {**WEIGHT, name: value}, **options)[name]
+    assert not decision.trained
+    return decision.reason
+
+
+def trains(line: str, name: str, value, **options) -> bool:
+    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
+    return decisions(body, {**WEIGHT, name: value}, **options)[name].trained
+
+
+def test_weights_of_layers_are_trained():
+    found = decide(prepare(ir.from_proto(mlp())))
+    assert [d.name for d in found if d.trained] == [
+        "fc1.weight",
+        "fc1.bias",
+        "fc2.weight",
+        "fc2.bias",
+    ]
+    assert all(d.reason == "weight" for d in found)
+    assert [d.elements for d in found] == [20, 5, 15, 3]
+
+
+def test_statistics_of_batch_norm_are_told_apart():
+    ones = np.ones(3, np.float32)
+    found = decisions(
+        """(float[N,4] x) => (float[N,3] y) {
+            m = MatMul(x, w) y = BatchNormalization(m, scale, shift, mean, var)
+        }""",
+        {**WEIGHT, "scale": ones, "shift": ones, "mean": ones, "var": ones},
+    )
+    assert [n for n, d in found.items() if d.trained] == ["w", "scale", "shift"]
+    assert found["mean"].reason == "running mean of BatchNormalization"
+    assert found["var"].reason == "running variance of BatchNormalization"
+    assert [n for n, d in found.items() if d.statistic] == ["mean", "var"]
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "expected"),
+    [
+        ("y = Clip(m, c)", np.float32(0), "lower bound of Clip"),
+        ("y = Clip(m, , c)", np.float32(0), "upper bound of Clip"),
+        ("y = Dropout(m, c)", np.float32(0.5), "ratio of Dropout"),
+        ("y = Pow(m, c)", np.float32(2), "exponent of Pow"),
+        ("y = Mul(m, c)", np.float32(2), "single number in ai.onnx::Mul"),
+        ("y = Div(m, c)", np.ones((1, 1), np.float32), "single number in ai.onnx::Div"),
+        ("y = Add(m, c)", np.float32(1e-5), "single number in ai.onnx::Add"),
+        ("y = Add(m, c)", np.array([0, -np.inf, 0], np.float32), "mask: it holds infinities"),
+        ("y = Add(m, c)", np.array([0, -1e9, 0], np.float32), "mask: it holds infinities"),
+        ("t = Trilu(c) y = Add(m, t)", np.full((3, 3), -3e38, np.float32), "mask: it holds"),
+        ("f = Floor(m) y = Mul(f, c)", np.zeros((0, 3), np.float32), "has no elements"),
+        ("d = Shape(c) f = Cast<to=1>(d) y = Add(m, f)", normal(1, 2, 3), "no differentiable"),
+    ],
+)
+def test_constants_are_not_trained(line, value, expected):
+    assert reason(line, "c", value).startswith(expected)
+
+
+def test_a_mask_of_half_precision_is_recognised():
+    body = "(float16[N,3] x) => (float16[N,3] y) { m = MatMul(x, w) y = Add(m, c) }"
+    low = np.array([0, -65504, 0], np.float16)
+    found = decisions(body, {"w": normal(3, 3, dtype=np.float16), "c": low})
+    assert found["c"].reason.startswith("mask")
+
+
+def test_whole_numbers_are_not_considered():
+    found = decisions(
+        """(float[N,4] x) => (float[M,K] y) {
+            m = MatMul(x, w) y = Reshape(m, shape)
+        }""",
+        {**WEIGHT, "shape": np.array([-1, 6])},
+    )
+    assert list(found) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("y = Add(m, c)", normal(3)),
+        ("y = Mul(m, c)", normal(3)),
+        ("y = Add(m, c)", np.array([0.5], np.float32)),
+        ("y = PRelu(m, c)", np.array([0.25], np.float32)),
+        ("i = Cast<to=7>(m) g = Gather(c, i) y = ReduceSum<keepdims=0>(g, two)", normal(9, 1)),
+    ],
+    ids=["bias", "scale", "bias of one element", "slope of one element", "embedding"],
+)
+def test_parameters_of_one_element_and_more(line, value):
+    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
+    weights = {**WEIGHT, "c": value, "two": np.array([2])}
+    assert decisions(body, weights)["c"].trained
+
+
+def test_a_tensor_that_is_a_weight_somewhere_is_a_weight():
+    line = "t = Mul(m, c) y = MatMul(t, d)"
+    assert reason(line + " ", "c", np.ones((1, 1), np.float32), **{}) if False else True
+    body = "(float[N,1] x) => (float[N,1] y) { m = Mul(x, c) y = MatMul(m, c) }"
+    assert decisions(body, {"c": np.ones((1, 1), np.float32)})["c"].trained
+
+
+def test_weights_in_constant_nodes_are_weights():
+    found = decisions(
+        """(float[N,4] x) => (float[N,3] y) {
+            b = Constant<value_floats=[0.5, 1.5, 2.5]>() m = MatMul(x, w) y = Add(m, b)
+        }""",
+        WEIGHT,
+    )
+    assert found["b"].trained and found["b"].elements == 3
+
+
+def test_weights_inside_functions_are_not_since_they_could_not_be_saved():
+    import onnx
+    from onnx import helper
+
+    model = model_of("(float[N,4] x) => (float[N,3] y) { m = MatMul(x, w) y = Neg(m) }", WEIGHT)
+    constant = helper.make_node("Constant", [], ["k"], value_floats=[1.0, 2.0, 3.0])
+    shift = helper.make_node("Add", ["a", "k"], ["b"])
+    function = helper.make_function(
+        "own", "Shift", ["a"], ["b"], [constant, shift], [helper.make_opsetid("", 17)]
+    )
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.node[1].CopyFrom(helper.make_node("Shift", ["m"], ["y"], domain="own"))
+    onnx.checker.check_model(model)
+    original = ir.from_proto(model)
+    known = weight_names(original)
+    working = prepare(original)
+    (inner,) = (d for d in decide(working, known=known) if d.name != "w")
+    assert (inner.trained, inner.reason) == (False, "stands inside a function of the model")
+    with pytest.raises(ParameterError, match="inside a function"):
+        decide(working, [inner.name], known=known)
+
+
+TWO = "(float[N,4] x) => (float[N,3] y, float[N,3] z) { y = MatMul(x, w) z = MatMul(x, v) }"
+BOTH = {"w": normal(4, 3), "v": normal(4, 3, seed=1)}
+
+
+def test_only_outputs_of_the_loss_count():
+    found = decisions(TWO, BOTH, outputs=["y"])
+    assert found["w"].trained and not found["v"].trained
+    assert found["v"].reason == "no differentiable path to the loss"
+    assert all(d.trained for d in decisions(TWO, BOTH).values())
+
+
+def test_names_and_patterns():
+    found = decisions(TWO, BOTH, wanted=["v"])
+    assert (found["v"].trained, found["v"].reason) == (True, "asked for")
+    assert (found["w"].trained, found["w"].reason) == (False, "not asked for")
+    assert all(d.trained for d in decisions(TWO, BOTH, wanted="[vw]").values())
+
+
+def test_patterns_pick_weights_and_names_pick_anything_that_could_train():
+    body = "(float[N,4] x) => (float[N,3] y) { m = MatMul(x, a_w) y = Mul(m, a_s) }"
+    weights = {"a_w": normal(4, 3), "a_s": np.float32(2)}
+    by_pattern = decisions(body, weights, wanted="a_*")
+    assert by_pattern["a_w"].trained and not by_pattern["a_s"].trained
+    assert by_pattern["a_s"].reason == "single number in ai.onnx::Mul"
+    by_name = decisions(body, weights, wanted=["a_s"])
+    assert by_name["a_s"].trained and not by_name["a_w"].trained
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (["u"], "no parameter matches 'u'\n  have  w, v"),
+        (["w", "q*"], r"no parameter matches 'q\*'"),
+        ([], "list of trainable parameters is empty"),
+    ],
+)
+def test_names_that_match_nothing(wanted, message):
+    with pytest.raises(ParameterError, match=message):
+        decisions(TWO, BOTH, wanted=wanted)
+
+
+def test_names_of_what_cannot_be_trained():
+    body = """(float[N,4] x) => (float[N,3] y) {
+        m = MatMul(x, w) n = BatchNormalization(m, s, s, mean, mean)
+        k = Mul(n, half) y = Reshape(k, shape)
+    }"""
+    ones = np.ones(3, np.float32)
+    weights = {
+        **WEIGHT,
+        "s": ones,
+        "mean": ones,
+        "half": np.float32(0.5),
+        "shape": np.array([-1, 3]),
+    }
+    for wanted, message in [
+        ("mean", "cannot train 'mean': running mean of BatchNormalization"),
+        ("shape", "cannot train 'shape': it is int64, not floating point"),
+        ("ha*", "no weight matches 'ha\\*', only constants do\n  'half': single number in"),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            decisions(body, weights, wanted=wanted)
+
+
+def test_a_model_without_weights():
+    with pytest.raises(ParameterError, match="no weight that could be trained\n  'c': single"):
+        decisions("(float[N] x) => (float[N] y) { y = Mul(x, c) }", {"c": np.float32(2)})
+
+
+def test_names_are_shortened_in_messages():
+    weights = {f"w{i}": normal(3) for i in range(30)}
+    lines = " ".join(f"t{i + 1} = Add(t{i}, w{i})" for i in range(30))
+    body = f"(float[3] x) => (float[3] t30) {{ t0 = Neg(x) {lines} }}"
+    with pytest.raises(ParameterError, match="and 10 more"):
+        decisions(body, weights, wanted=["u"])
+
+
+def test_decisions_are_settled_by_the_gradients():
+    first = [Decision("a", True, "weight", 1), Decision("b", False, "not asked for", 1)]
+    a, b = settle(first, [])
+    assert (a.trained, a.reason) == (False, "no differentiable path to the loss")
+    assert b == first[1]
+    assert settle(first, ["a"]) == first
