@@ -15,6 +15,7 @@ SOURCE = pathlib.Path(onnxtrain.__file__).parents[1]
 ACCURACY = {
     "digits.py": r"held-out accuracy (0\.\d+)",
     "finetune_head.py": r"odd or even: (0\.\d+)",
+    "ort_training_loop.py": r"held-out accuracy ([01]\.\d+)",
     "torch_loss.py": r"held-out accuracy (0\.\d+)",
     "training_artifacts.py": r"held-out accuracy (0\.\d+)",
 }

@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onnxtrain import api, artifacts, backend, onnxblock
+    from onnxtrain import api, artifacts, backend, gradients, onnxblock
+    from onnxtrain.derivative import grad
     from onnxtrain.errors import (
         CheckpointError,
         DeviceError,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "onnxtrain.derivative": ("grad",),
     "onnxtrain.errors": (
         "CheckpointError",
         "DeviceError",
@@ -78,7 +80,7 @@ _PLACES = {
     "onnxtrain.runtime.session": ("InferenceSession",),
     "onnxtrain.training.trainer": ("Trainer",),
 }
-_MODULES = ("api", "artifacts", "backend", "onnxblock")
+_MODULES = ("api", "artifacts", "backend", "gradients", "onnxblock")
 _NAMES = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
@@ -108,7 +110,9 @@ __all__ = [
     "backend",
     "get_available_providers",
     "get_device",
+    "grad",
     "gradient",
+    "gradients",
     "kernel",
     "no_gradient",
     "onnxblock",

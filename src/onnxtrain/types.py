@@ -57,11 +57,8 @@ FLOAT8 = frozenset(
         DataType.FLOAT8E5M2FNUZ,
     }
 )
-NARROW = frozenset(
-    DataType[name]
-    for name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1", "FLOAT6E2M3", "FLOAT6E3M2")
-    if name in DataType.__members__
-)
+_NARROW_NAMES = ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1", "FLOAT6E2M3", "FLOAT6E3M2")
+NARROW = frozenset(dtype for dtype in DataType if dtype.name in _NARROW_NAMES)
 """Types of less than a byte, which are kept in wider ones while a model runs."""
 TEXT = frozenset({DataType.STRING})
 

@@ -42,7 +42,7 @@ def wrong_mesh(groups: Groups) -> None:
 
 @pytest.mark.multi
 def test_the_mesh_has_the_size_of_the_world() -> None:
-    with pytest.raises(WorldError, match="the mesh has 4 ranks, torch.distributed 2"):
+    with pytest.raises(WorldError, match=r"the mesh has 4 ranks, torch.distributed 2"):
         run_world(2, wrong_mesh)
 
 

@@ -8,7 +8,8 @@ itself runs in the project's own environment, whose table has the rows.
 ``cases.json`` has a line for each case: the model as text, its inputs, and either the outputs or
 the category of the error. Arrays are ``[type, shape, offset]`` into the flat array of that type in
 ``values.npz``. Rows which the reference has no kernel for, or on which its process dies, are left
-out, and so are 16-bit floats, which its CPU kernels take through casts.
+out, and so are 16-bit floats, which its CPU kernels take through casts. Forward operators are asked
+about in float32 only.
 """
 
 import collections
@@ -33,7 +34,7 @@ from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.model import draw, feeds_of, one_node_model
 from onnxtrain.testing.table import table, trial_types
-from onnxtrain.types import ONNX, dtype_name
+from onnxtrain.types import ONNX, DataType, dtype_name
 
 HERE = pathlib.Path(__file__).parent
 NEWEST_OPSET = 21
@@ -67,22 +68,24 @@ class Trial:
 
 
 def row_trials() -> Iterator[Trial]:
-    """A trial for each row of a training operator in each type of 32 or 64 bits."""
-    ops = {*schemas.training_ops(), *schemas.forward_ops(), (ONNX, "SoftmaxCrossEntropyLoss")}
+    """A trial for each row of an operator that the reference added to ONNX, in each wide type."""
+    training = schemas.training_ops()
+    forward = [*schemas.forward_ops(), (ONNX, "SoftmaxCrossEntropyLoss")]
     seen: collections.Counter[str] = collections.Counter()
     for case in table():
-        if (case.domain, case.op) not in ops or str(case).startswith(BEYOND):
+        key = case.domain, case.op
+        if (key not in training and key not in forward) or str(case).startswith(BEYOND):
             continue
         if case.domain == ONNX:
             case = dataclasses.replace(case, opset=case.opset or NEWEST_OPSET)
-        for dtype in trial_types(case):
+        for dtype in trial_types(case) if key in training else [DataType.FLOAT]:
             inputs = draw(case, dtype)
             if any(is_half(value) for value in inputs):
                 continue
-            key = f"{case}-{dtype_name(dtype)}"
-            seen[key] += 1
-            key += f"-{seen[key]}" if seen[key] > 1 else ""
-            yield row_trial(key, case, inputs)
+            name = f"{case}-{dtype_name(dtype)}"
+            seen[name] += 1
+            name += f"-{seen[name]}" if seen[name] > 1 else ""
+            yield row_trial(name, case, inputs)
 
 
 def is_half(value: Any) -> bool:
@@ -122,7 +125,9 @@ def declare_outputs(graph: onnx.GraphProto, shape: list[int] | None) -> None:
 
 
 def as_array(value: Any) -> Any:
-    return [as_array(item) for item in value] if isinstance(value, list) else array_of(value)
+    if isinstance(value, list):
+        return [as_array(item) for item in value]
+    return array_of(value) if isinstance(value, torch.Tensor) else value
 
 
 def extra_trials() -> Iterator[Trial]:
@@ -199,29 +204,38 @@ def entry(trial: Trial, kind: str, result: Any, values: Values) -> dict[str, Any
     return made | {"outputs": [values.add(value) for value in result]}
 
 
-def is_kept(trial: Trial, kind: str, result: Any) -> bool:
-    """Whether an answer says something about the operator, not about missing kernels or types."""
-    if kind == "values":
-        if trial.says:
-            raise RuntimeError(f"the reference accepts {trial.key}")
-        return True
-    return bool(trial.says) or (trial.key.endswith("-float") and result not in NO_KERNEL)
+def kept(trials: list[Trial], asked: list[tuple[str, Any]]) -> list[tuple[Trial, str, Any]]:
+    """Answers that say something about an operator, not about kernels or types that are missing.
+
+    Raises:
+        RuntimeError: if the reference accepts what it is said to refuse.
+    """
+    pairs = list(zip(trials, asked, strict=True))
+    if accepted := [t.key for t, (kind, _) in pairs if kind == "values" and t.says]:
+        raise RuntimeError(f"the reference accepts {', '.join(accepted)}")
+    running = {trial.op for trial, (kind, _) in pairs if kind == "values"}
+    return [
+        (trial, kind, result)
+        for trial, (kind, result) in pairs
+        if kind == "values"
+        or trial.says
+        or (trial.op in running and trial.key.endswith("-float") and result not in NO_KERNEL)
+    ]
 
 
 def main(python: str) -> None:
     trials = [*row_trials(), *extra_trials()]
     if repeated := [k for k, n in collections.Counter(t.key for t in trials).items() if n > 1]:
         raise ValueError(f"two cases have the name {', '.join(repeated)}")
-    asked = list(zip(trials, ask(python, trials), strict=True))
     values = Values()
-    kept = [(trial, *answer) for trial, answer in asked if is_kept(trial, *answer)]
-    lines = [json.dumps(entry(*item, values)) for item in kept]
+    found = kept(trials, ask(python, trials))
+    lines = [json.dumps(entry(*item, values)) for item in found]
     folder = HERE / "operators"
     folder.mkdir(exist_ok=True)
     (folder / "cases.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     values.save(folder / "values.npz")
     tried = {op for _, op in schemas.training_ops()}
-    covered = {trial.op for trial, kind, _ in kept if kind == "values"}
+    covered = {trial.op for trial, kind, _ in found if kind == "values"}
     print(f"{len(lines)} cases, {len(tried & covered)} of {len(tried)} training operators")
     print("without values:", *sorted(tried - covered))
 

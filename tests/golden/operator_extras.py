@@ -230,13 +230,14 @@ LOSSES = [
 ADAM = {"R": s(0.1), "T": s(0), "w": v(1, 2), "g": v(3, 4), "m": v(0.1, 0.2), "n": v(0.3, 0.4)}
 ADAM_OUT = "int64 T1, float[2] m1, float[2] n1, float[2] w1, float[2] g1"
 ADAMW = {"lr": s(0.1), "t": s(1), "w": [v(1, 2)], "g": [v(3, NAN)], "m": [v(0, 0)], "n": [v(0, 0)]}
+ADAMW_NODE = "AdamWOptimizer <alpha = 0.9, beta = 0.999> (lr, t, w, g, m, n)"
 SEQUENCES = "bool done, seq(float[N]) w1, seq(float[N]) m1, seq(float[N]) n1"
 UPDATES = [
     ms("step_0", "AdamOptimizer (R, T, w, g, m, n)", ADAM_OUT, ADAM),
-    ms("nan", "AdamWOptimizer (lr, t, w, g, m, n)", SEQUENCES, ADAMW),
+    ms("nan", ADAMW_NODE, SEQUENCES, ADAMW),
     ms(
         "step_0",
-        "AdamWOptimizer (lr, t, w, g, m, n)",
+        ADAMW_NODE,
         SEQUENCES,
         ADAMW | {"t": s(0), "g": [v(3, 4)]},
     ),

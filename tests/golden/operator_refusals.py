@@ -30,7 +30,7 @@ INDEXING = [
     ms("lengths", "SliceGrad (dY, n, b, e)", MATRIX, SLICE | {"e": i(2, 3)}, "starts|ends"),
     ms("elements", "SliceGrad (dY, n, b, e)", MATRIX, SLICE | {"dY": f(5)}, "elements|shape"),
     ms("axis", "ShrunkenGather <axis = 2> (x, j)", MATRIX, TABLE, "axis"),
-    ms("rank", "ShrunkenGather (x, j)", "float[A,B,C] y", TABLE | {"j": i([0])}, "1-D"),
+    ms("rank", "ShrunkenGather (x, j)", "float[A,B,C] y", TABLE | {"j": i([0])}, "indices"),
     ms("more", "ShrunkenGather (x, j)", MATRIX, TABLE | {"j": i(0, 1, 0)}, "indices"),
     ms("index", "ShrunkenGather (x, j)", MATRIX, TABLE | {"j": i(2)}, "index 2"),
 ]
@@ -45,8 +45,8 @@ LAYOUT = [
     ms("rank", "SplitTraining (x, n)", PARTS, {"x": f(4), "n": i([2, 2])}, "split"),
     ms("axis", "ConcatTraining <axis = 2> (a, b)", MATRIX, PAIR, "axis"),
     ms("no_axis", "ConcatTraining (a, b)", MATRIX, PAIR, "axis"),
-    ms("shapes", "ConcatTraining <axis = 0> (a, b)", MATRIX, PAIR | {"b": f(2, 4)}, "shape"),
-    ms("ranks", "ConcatTraining <axis = 0> (a, b)", MATRIX, PAIR | {"b": f(6)}, "rank"),
+    ms("shapes", "ConcatTraining <axis = 0> (a, b)", MATRIX, PAIR | {"b": f(2, 4)}, "[Ss]izes"),
+    ms("ranks", "ConcatTraining <axis = 0> (a, b)", MATRIX, PAIR | {"b": f(6)}, "dimensions|rank"),
     ms("shapes", "BroadcastGradientArgs (a, b)", "int64[A] x, int64[B] y", SHAPES, "broadcast"),
     ms("size", "Scale (x, k)", "float[2] y", {"x": v(1, 2), "k": v(1, 2)}, "scale"),
     ms("zero", "Scale (x, k)", "float[2] y", {"x": v(1, 2), "k": v(0)}, "scale"),
@@ -62,7 +62,7 @@ DROPPED = {"dy": v(1, 2), "m": v(1, 0) > 0, "r": s(0.5)}
 QUANT, QUANT_OUT = {"x": v(1, 2), "k": v(1), "z": v(0)}, "float[2] y, bool[2] m"
 ACTIVATION = [
     *(
-        ms(f"axis_{axis}", f"{op} <axis = {axis}> (dY, Y)", MATRIX, TWO, f"axis {axis}")
+        ms(f"axis_{axis}", f"{op} <axis = {axis}> (dY, Y)", MATRIX, TWO, f"axis {axis}|got {axis}")
         for op in SOFTMAX
         for axis in (2, -3)
     ),
@@ -103,7 +103,7 @@ NN = [
     ms("pads", PADDED, CONV_OUT, CONV, "auto_pad|pads"),
     ms("channels", "ConvGrad (dY, X, W)", CONV_OUT, CONV | {"X": f(1, 3, 3)}, "channels"),
     ms("group", "ConvGrad <group = 3> (dY, X, W)", CONV_OUT, CONV | {"X": f(1, 6, 3)}, "group"),
-    ms("rank", "ConvGrad (dY, X, W)", CONV_OUT, CONV | {"W": f(2, 2, 2, 1)}, "rank|dimensions"),
+    ms("rank", "ConvGrad (dY, X, W)", CONV_OUT, CONV | {"W": f(2, 2, 2, 1)}, "dims|rank"),
     ms("scale", BATCH, NORM_OUT, NORM | {"scale": v(1, 2, 3)}, "scale"),
     ms("bias", BATCH, NORM_OUT, NORM | {"B": v(1, 2, 3)}, r"bias|\bB\b"),
     ms("mean", BATCH, NORM_OUT, NORM | {"mean": f(2, 1)}, "mean"),
@@ -131,7 +131,7 @@ RNN = [
             ("clip", "hidden_size = 2, clip = 0.5", {}, "clip"),
             ("activations", 'hidden_size = 2, activations = ["a", "b", "c"]', {}, "activation"),
             ("hidden_size", "", {}, "hidden_size"),
-            ("weights", "hidden_size = 2", {"W": f(1, 5, 3)}, r"\bW\b"),
+            ("weights", "hidden_size = 2", {"W": f(1, 5, 3)}, r"w: float32\[1, 5, 3\]"),
         )
     ),
     ms("input_forget", FORGET, LSTM_OUT, LSTM, "input_forget"),
@@ -213,8 +213,10 @@ OPTIMIZER = [
     ),
     ms("count", "SGDOptimizerV2 (lr, w, g)", SEQUENCE, SGD | {"g": [v(1, 2), v(1)]}, "gradients"),
     ms("shapes", "SGDOptimizerV2 (lr, w, g)", SEQUENCE, SGD | {"g": [v(1, 2, 3)]}, "gradient"),
-    ms("norm_type", CLIP, "seq(float[N]) c", {"g": [v(1, 2)]}, "norm_type"),
-    ms("shapes", "InPlaceAccumulator (a, b)", "float[2] c", {"a": v(1, 2), "b": f(3)}, "shape"),
+    ms("norm_type", CLIP, "seq(float[N]) c", {"g": [v(1, 2)]}, "norm.type"),
+    ms(
+        "shapes", "InPlaceAccumulator (a, b)", "float[2] c", {"a": v(1, 2), "b": f(3)}, "size|shape"
+    ),
     ms("event", "RecordEvent (n, x)", "float[2] y", {"n": s(5000), "x": v(1, 2)}, "5000"),
 ]
 TWICE = (

@@ -28,7 +28,7 @@ from onnxtrain.testing.model import (
 )
 from onnxtrain.testing.table import one_type, table
 from onnxtrain.testing.truth import own_errors, truth
-from onnxtrain.types import ONNX, DataType
+from onnxtrain.types import CPU, ONNX, DataType
 
 TRIALS = [
     pytest.param(case, dtype, id=str(case))
@@ -84,14 +84,15 @@ def test_row_has_a_type_that_its_schema_allows(case: Case) -> None:
 
 
 def _can_have_a_row(item: Kernel) -> bool:
-    """Whether one process and one node are enough to run a kernel."""
+    """Whether one process, one node and the CPU are enough to run a kernel."""
     graphs = [
         name
         for schema in _schemas(item)
         for name, attribute in schema.attributes.items()
         if "GRAPH" in str(attribute.type)
     ]
-    return not graphs and item.special is None and "groups" not in item.needs
+    plain = item.special is None and "groups" not in item.needs and CPU in item.on
+    return plain and not graphs
 
 
 def test_every_kernel_has_a_row() -> None:

@@ -95,7 +95,7 @@ def without_groups(groups: Groups) -> None:
 
 @pytest.mark.multi
 def test_a_session_without_groups_in_a_world_of_two_is_refused() -> None:
-    with pytest.raises(WorldError, match="no process groups, but torch.distributed runs 2"):
+    with pytest.raises(WorldError, match=r"no process groups, but torch.distributed runs 2"):
         run_world(2, without_groups)
 
 

@@ -18,15 +18,6 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
-@pytest.fixture(autouse=True)
-def exact_products():
-    """TF32 would make the comparison one of precisions."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
 def trainer_of(example: zoo.Example, device: str, **options) -> Trainer:
     return Trainer(
         example.model, **{"loss": "cross_entropy", "device": device, "lr": 1e-2, **options}

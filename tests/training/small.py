@@ -81,17 +81,13 @@ def write_artifacts(
         "additional_output_names": ["y"],
     }
     folder.mkdir(exist_ok=True)
-    artifacts.generate_artifacts(
-        model or mlp(), artifact_directory=folder, **{**given, **options}
-    )
+    artifacts.generate_artifacts(model or mlp(), artifact_directory=folder, **{**given, **options})
     return folder
 
 
 def load_module(folder: pathlib.Path, checkpoint: str = "checkpoint", **options: Any) -> Module:
     state = CheckpointState.load_checkpoint(folder / checkpoint)
-    return Module(
-        folder / "training_model.onnx", state, folder / "eval_model.onnx", **options
-    )
+    return Module(folder / "training_model.onnx", state, folder / "eval_model.onnx", **options)
 
 
 def load_optimizer(folder: pathlib.Path, module: Module) -> Optimizer:

@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 import torch
-from training.small import WEIGHTS, batch_of, load_module, load_optimizer
 
 from onnxtrain.api import CheckpointState
 from onnxtrain.errors import CheckpointError, ParameterError
 from onnxtrain.training.checkpoint import Parameter
+from training.small import WEIGHTS, batch_of, load_module, load_optimizer
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
-from training.small import batch_of, mlp, model_of, normal
 
 from onnxtrain import Trainer, onnxblock
 from onnxtrain.errors import LossError
+from training.small import batch_of, mlp, model_of, normal
 
 BATCH = batch_of()
 TARGET = {"x": BATCH["x"], "target": np.abs(normal(6, 3, seed=8)).clip(0, 1)}
@@ -245,7 +245,9 @@ def test_the_model_may_compute_its_loss_itself():
         {"w": normal(4, 3)},
     )
     trainer = trainer_of(model, loss=None)
-    expected = F.cross_entropy(torch.tensor(BATCH["x"] @ normal(4, 3)), torch.tensor(BATCH["labels"]))
+    expected = F.cross_entropy(
+        torch.tensor(BATCH["x"] @ normal(4, 3)), torch.tensor(BATCH["labels"])
+    )
     np.testing.assert_allclose(float(trainer.step(BATCH)), float(expected), rtol=1e-5)
     assert trainer.loss_input_names == []
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from training.small import batch_of, load_module, load_optimizer
 
 from onnxtrain.api import CheckpointState, LinearLRScheduler
+from training.small import batch_of, load_module, load_optimizer
 
 
 @pytest.fixture

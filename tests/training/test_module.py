@@ -8,6 +8,10 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
+
+from onnxtrain import OrtValue, SessionOptions, api, artifacts, onnxblock
+from onnxtrain.api import CheckpointState, Module
+from onnxtrain.errors import CheckpointError, FeedError, GraphError, ModelError, ParameterError
 from training.small import (
     WEIGHTS,
     batch_of,
@@ -18,10 +22,6 @@ from training.small import (
     normal,
     write_artifacts,
 )
-
-from onnxtrain import OrtValue, SessionOptions, api, artifacts, onnxblock
-from onnxtrain.api import CheckpointState, Module
-from onnxtrain.errors import CheckpointError, FeedError, GraphError, ModelError, ParameterError
 
 X, LABELS = batch_of().values()
 
@@ -171,7 +171,9 @@ def test_an_optional_input_may_be_none(tmp_path):
             there = OptionalHasElement(shift)
             m = MatMul(x, w)
             y = If(there) <
-                then_branch = plus () => (float[N,3] a) { s = OptionalGetElement(shift) a = Add(m, s) },
+                then_branch = plus () => (float[N,3] a) {
+                    s = OptionalGetElement(shift) a = Add(m, s)
+                },
                 else_branch = same () => (float[N,3] b) { b = Identity(m) }
             >
         }""",
@@ -211,9 +213,7 @@ def test_flat_parameters_go_out_and_come_back(module):
     trained = module.get_contiguous_parameters(trainable_only=True)
     np.testing.assert_array_equal(trained.numpy(), np.concatenate(expected[:3]))
     module.copy_buffer_to_parameters(OrtValue.ortvalue_from_numpy(trained.numpy() * 2))
-    np.testing.assert_array_equal(
-        module.state.parameters["fc1.bias"].data.ravel(), expected[1] * 2
-    )
+    np.testing.assert_array_equal(module.state.parameters["fc1.bias"].data.ravel(), expected[1] * 2)
     np.testing.assert_array_equal(module.state.parameters["fc2.bias"].data, expected[3])
     module.copy_buffer_to_parameters(everything, trainable_only=False)
     np.testing.assert_array_equal(module.get_contiguous_parameters().numpy(), everything.numpy())

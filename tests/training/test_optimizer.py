@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
+
+from onnxtrain import artifacts, onnxblock
+from onnxtrain.api import CheckpointState, Optimizer
+from onnxtrain.errors import CheckpointError, ModelError
 from training.small import (
     WEIGHTS,
     batch_of,
@@ -13,10 +17,6 @@ from training.small import (
     mlp,
     write_artifacts,
 )
-
-from onnxtrain import artifacts, onnxblock
-from onnxtrain.api import CheckpointState, Optimizer
-from onnxtrain.errors import CheckpointError, ModelError
 
 BATCH = batch_of()
 

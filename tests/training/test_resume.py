@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from training.small import batch_of, mlp, model_of, normal
 
 from onnxtrain import Trainer
 from onnxtrain.artifacts.native import read_native, write_native
 from onnxtrain.errors import CheckpointError
+from training.small import batch_of, mlp, model_of, normal
 
 BATCHES = [batch_of(seed=seed) for seed in range(6)]
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from training.small import batch_of, mlp, model_of, normal
 
 from onnxtrain import Trainer
+from training.small import batch_of, mlp, model_of, normal
 
 BATCH = batch_of()
 
@@ -58,7 +58,11 @@ def annotated() -> onnx.ModelProto:
     annotation = graph.quantization_annotation.add(tensor_name="w")
     annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="b")
     twice = helper.make_function(
-        "own", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
+        "own",
+        "Twice",
+        ["a"],
+        ["b"],
+        [helper.make_node("Add", ["a", "a"], ["b"])],
         [helper.make_opsetid("", 17)],
     )
     twice.doc_string = "2 a"
@@ -265,5 +269,8 @@ def test_moved_statistics_are_saved(tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
     (scores,) = session.run(None, {"x": BATCH["x"]})
     np.testing.assert_allclose(scores, trainer.predict(BATCH)["y"].numpy(), rtol=1e-4, atol=1e-5)
-    saved = {t.name: numpy_helper.to_array(t) for t in onnx.load(tmp_path / "trained.onnx").graph.initializer}
+    saved = {
+        t.name: numpy_helper.to_array(t)
+        for t in onnx.load(tmp_path / "trained.onnx").graph.initializer
+    }
     assert (saved["mean"] != 1).all() and (saved["var"] != 1).all()

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-from training.small import WEIGHTS, batch_of, mlp, model_of, normal
 
 from onnxtrain import Trainer, onnxblock
 from onnxtrain.errors import FeedError, LossError, OptionError, ParameterError
+from training.small import WEIGHTS, batch_of, mlp, model_of, normal
 
 BATCH = batch_of()
 

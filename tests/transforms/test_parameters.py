@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
-from training.small import mlp, model_of, normal
+from onnx import helper
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import Decision, decide, settle
 from onnxtrain.transforms.write_back import weight_names
+from training.small import mlp, model_of, normal
 
 
 def decisions(body: str, weights, wanted="auto", outputs=None, **options) -> dict[str, Decision]:
@@ -23,17 +25,10 @@ def decisions(body: str, weights, wanted="auto", outputs=None, **options) -> dic
 WEIGHT = {"w": normal(4, 3)}
 
 
-def reason(line: str, name: str, value, **options) -> str:
-    """Why a tensor in a line of a model whose weight is ``w`` is not trained."""
+def decision_on_c(line: str, value, **weights) -> Decision:
+    """The decision on tensor ``c`` in a line of a model whose weight is ``w``."""
     body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
-    decision = decisions(body, {**WEIGHT, name: value}, **options)[name]
-    assert not decision.trained
-    return decision.reason
-
-
-def trains(line: str, name: str, value, **options) -> bool:
-    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
-    return decisions(body, {**WEIGHT, name: value}, **options)[name].trained
+    return decisions(body, {**WEIGHT, "c": value, **weights})["c"]
 
 
 def test_weights_of_layers_are_trained():
@@ -80,7 +75,8 @@ def test_statistics_of_batch_norm_are_told_apart():
     ],
 )
 def test_constants_are_not_trained(line, value, expected):
-    assert reason(line, "c", value).startswith(expected)
+    decision = decision_on_c(line, value)
+    assert not decision.trained and decision.reason.startswith(expected)
 
 
 def test_a_mask_of_half_precision_is_recognised():
@@ -112,14 +108,10 @@ def test_whole_numbers_are_not_considered():
     ids=["bias", "scale", "bias of one element", "slope of one element", "embedding"],
 )
 def test_parameters_of_one_element_and_more(line, value):
-    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
-    weights = {**WEIGHT, "c": value, "two": np.array([2])}
-    assert decisions(body, weights)["c"].trained
+    assert decision_on_c(line, value, two=np.array([2])).trained
 
 
 def test_a_tensor_that_is_a_weight_somewhere_is_a_weight():
-    line = "t = Mul(m, c) y = MatMul(t, d)"
-    assert reason(line + " ", "c", np.ones((1, 1), np.float32), **{}) if False else True
     body = "(float[N,1] x) => (float[N,1] y) { m = Mul(x, c) y = MatMul(m, c) }"
     assert decisions(body, {"c": np.ones((1, 1), np.float32)})["c"].trained
 
@@ -135,9 +127,6 @@ def test_weights_in_constant_nodes_are_weights():
 
 
 def test_weights_inside_functions_are_not_since_they_could_not_be_saved():
-    import onnx
-    from onnx import helper
-
     model = model_of("(float[N,4] x) => (float[N,3] y) { m = MatMul(x, w) y = Neg(m) }", WEIGHT)
     constant = helper.make_node("Constant", [], ["k"], value_floats=[1.0, 2.0, 3.0])
     shift = helper.make_node("Add", ["a", "k"], ["b"])

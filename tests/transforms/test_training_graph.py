@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from training.small import mlp, model_of, normal
+from onnx.helper import make_node, make_tensor_value_info
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError, ParameterError
 from onnxtrain.graph.prepare import prepare
@@ -16,27 +16,16 @@ from onnxtrain.transforms.training_graph import (
     parameters_to_inputs,
     set_outputs,
 )
+from training.small import mlp, model_of, normal
 
 
 def with_loss() -> ir.Model:
     """The MLP with a cross entropy behind it."""
     proto = mlp()
-    proto.graph.input.append(_info("labels", 7, ["N"]))
-    proto.graph.node.append(_node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"]))
-    proto.graph.output.insert(0, _info("loss", 1, []))
+    proto.graph.input.append(make_tensor_value_info("labels", 7, ["N"]))
+    proto.graph.node.append(make_node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"]))
+    proto.graph.output.insert(0, make_tensor_value_info("loss", 1, []))
     return ir.from_proto(proto)
-
-
-def _info(name, dtype, shape):
-    from onnx import helper
-
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def _node(*arguments):
-    from onnx import helper
-
-    return helper.make_node(*arguments)
 
 
 def parsed(text: str, weights=None, **options) -> ir.Model:
@@ -50,9 +39,7 @@ def names(values) -> list[str]:
 def test_inputs_and_outputs_are_in_the_order_of_the_reference():
     model = with_loss()
     parameters_to_inputs(model, {"fc1.weight", "fc2.weight", "fc1.bias", "fc2.bias"})
-    made = build_models(
-        model, trainable=["fc1.weight", "fc2.weight"], outputs=["loss", "y"]
-    )
+    made = build_models(model, trainable=["fc1.weight", "fc2.weight"], outputs=["loss", "y"])
     assert names(made.training.graph.inputs) == [
         "x",
         "labels",
@@ -141,14 +128,14 @@ def test_parameters_become_inputs_without_values():
 
 def test_parameters_that_are_inputs_already_move_to_the_end():
     proto = mlp()
-    proto.graph.input.insert(0, _info("fc1.bias", 1, [5]))
+    proto.graph.input.insert(0, make_tensor_value_info("fc1.bias", 1, [5]))
     model = ir.from_proto(proto)
     parameters_to_inputs(model, {"fc1.bias"})
     assert names(model.graph.inputs) == ["x", "fc1.bias"]
 
 
 def test_unknown_parameters_are_refused_by_name():
-    with pytest.raises(ParameterError, match="no parameter 'fc3'\n  initializers  fc1.weight"):
+    with pytest.raises(ParameterError, match=r"no parameter 'fc3'\n  initializers  fc1\.weight"):
         parameters_to_inputs(ir.from_proto(mlp()), {"fc3"})
     with pytest.raises(ParameterError, match="no parameter 'fc3'"):
         build_models(with_loss(), trainable=["fc3"], outputs=["loss"])
@@ -157,7 +144,7 @@ def test_unknown_parameters_are_refused_by_name():
 def test_initializers_are_taken_off_the_inputs():
     proto = mlp()
     proto.ir_version = 3
-    proto.graph.input.insert(0, _info("fc1.bias", 1, [5]))
+    proto.graph.input.insert(0, make_tensor_value_info("fc1.bias", 1, [5]))
     model = initializers_as_constants(ir.from_proto(proto))
     assert names(model.graph.inputs) == ["x"] and model.ir_version == 4
     assert "fc1.bias" in model.graph.initializers
@@ -272,3 +259,21 @@ def test_a_split_model_hands_out_tensors_only():
     parameters_to_inputs(model, {"w"})
     with pytest.raises(LossError, match=r"output 's' is seq\(tensor\(float\)\)"):
         build_split_model(model, trainable=["w"], outputs=["s"])
+
+
+@pytest.mark.parametrize("end", ["z", "y"], ids=["only path", "one of two paths"])
+def test_a_branch_that_reads_a_value_from_outside_is_in_the_way(end):
+    model = parsed(
+        """(float[N,4] x, bool c) => (float[N,4] z, float[N,4] y) {
+            h = Mul(x, w)
+            z = If(c) <
+                then_branch = a () => (float[N,4] p) { p = Add(h, h) },
+                else_branch = b () => (float[N,4] q) { q = Neg(h) }
+            >
+            y = Add(z, h)
+        }""",
+        {"w": normal(4)},
+    )
+    parameters_to_inputs(model, {"w"})
+    with pytest.raises(NoGradientError, match=r"no gradient rule for ai\.onnx::If"):
+        build_split_model(model, trainable=["w"], outputs=[end])

@@ -14,6 +14,7 @@ from onnxtrain import onnxblock
 from onnxtrain.artifacts.files import ArtifactPaths, atomic_write
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.load import load_model
+from onnxtrain.graph.verify import verify
 from onnxtrain.transforms.protos import build_training_models
 
 
@@ -71,7 +72,9 @@ def generate_artifacts(
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
     optimizer_block = _optimizer_block(optimizer)
     proto = _proto(model)
-    with onnxblock.base(proto) as accessor:
+    verify(load_model(proto))
+    # While something is being built ONNX's checker is not run: many models that run would not pass.
+    with onnxblock.base(proto) as accessor, accessor.building():
         names = loss_input_names or [output.name for output in proto.graph.output]
         result = _loss_block(loss)(*names)
         outputs = [result] if isinstance(result, str) else list(result)

@@ -9,6 +9,7 @@ import typer
 from onnxtrain.cli.env import env
 from onnxtrain.cli.export import export
 from onnxtrain.cli.fit import fit
+from onnxtrain.cli.gradcheck import gradcheck
 from onnxtrain.cli.info import info
 from onnxtrain.cli.ops import ops
 from onnxtrain.cli.plan import plan
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (fit, info, ops, plan, export, env):
+for verb in (fit, info, ops, plan, gradcheck, export, env):
     app.command()(verb)
 
 

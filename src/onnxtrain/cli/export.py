@@ -36,9 +36,9 @@ def export(
 ) -> None:
     """Write a model with a checkpoint's weights."""
     from onnxtrain.artifacts.files import ArtifactPaths
-    from onnxtrain.artifacts.models import save_model
+    from onnxtrain.artifacts.models import save_model, save_trained
     from onnxtrain.artifacts.native import looks_like
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.load import load_model, load_source
 
     kind = looks_like(checkpoint)
     if kind is None:
@@ -46,19 +46,18 @@ def export(
     if kind == "native":
         if output:
             raise OnnxTrainError("--output is for artifacts; this checkpoint's model keeps its own")
-        result = _from_native(checkpoint, load_model(model))
+        source = load_source(model)
+        save_trained(source, _native_values(checkpoint, source.model), out)
     else:
         path = ArtifactPaths(model).eval_model if model.is_dir() else model
-        result = _from_artifacts(checkpoint, load_model(path), output or [])
-    save_model(result, out)
+        save_model(_from_artifacts(checkpoint, load_model(path), output or []), out)
     typer.echo(f"wrote {out}")
 
 
-def _from_native(checkpoint: pathlib.Path, model: ir.Model) -> ir.Model:
-    """The original model with the trained weights in it."""
+def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
+    """The trained weights of a checkpoint, which must be those of the model."""
     from onnxtrain.artifacts.native import read_native
     from onnxtrain.graph.prepare import prepare
-    from onnxtrain.transforms.write_back import write_back
 
     tensors, _ = read_native(checkpoint)
     prefix = "param/"
@@ -66,7 +65,7 @@ def _from_native(checkpoint: pathlib.Path, model: ir.Model) -> ir.Model:
     own = prepare(model.clone()).graph.initializers
     shapes = {name: v.const_value.shape.numpy() for name, v in own.items() if v.const_value}
     _check_shapes(checkpoint, values, shapes)
-    return write_back(model, values)
+    return values
 
 
 def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:

@@ -157,13 +157,17 @@ def connect(
     """Groups of the processes that ``torchrun`` started (or anything that sets its variables).
 
     Args:
-        device: Where this process computes.
+        device: Where this process computes; ``cuda`` is the GPU with the number ``LOCAL_RANK``.
         data_parallel_size: Replicas of the model; None for as many as there are processes for.
         horizontal_parallel_size: Processes that share each layer.
         pipeline_stage_size: Stages that the layers are divided into.
         timeout: Seconds that a transfer may take.
     """
     device = torch.device(device)
+    if device.type == "cuda":
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        device = torch.device("cuda", local_rank if device.index is None else device.index)
+        torch.cuda.set_device(device)
     if not dist.is_initialized():
         limit = datetime.timedelta(seconds=timeout)
         backend = GPU_BACKEND if device.type == "cuda" else HOST_BACKEND

@@ -17,7 +17,7 @@ from onnxtrain.errors import GraphError, LossError, NoGradientError
 from onnxtrain.gradients.rules import Rule, find_rule
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.edit import blank_unused_outputs, is_used, unique_name, value_names
+from onnxtrain.graph.edit import blank_unused_outputs, is_used, reads, unique_name, value_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.types import FLOATS, op_name
 
@@ -39,7 +39,7 @@ def depends_on(graph: ir.Graph, xs: Sequence[ir.Value]) -> set[ir.Value]:
     """
     reached = set(xs)
     for node in graph:
-        if any(value in reached for value in node.inputs if value is not None):
+        if any(value in reached for value in reads(node)):
             reached |= {v for v in node.outputs if v.type is None or can_carry_gradient(v)}
     return reached
 
@@ -124,7 +124,7 @@ class _Backward:
 
     def _visit(self, node: ir.Node) -> None:
         outputs = [v for v in node.outputs if v in self.arrived or v in self.blocked]
-        wanted = [v for v in node.inputs if v is not None and v in self.reached]
+        wanted = [v for v in reads(node) if v in self.reached]
         if not outputs or not wanted or not any(v in self.reached for v in outputs):
             return
         rule = find_rule(node.domain, node.op_type, opset_of(node, self.graph.opset_imports))

@@ -33,6 +33,22 @@ def value_names(graph: ir.Graph) -> set[str]:
     return {name for name in names if name}
 
 
+def reads(node: ir.Node) -> list[ir.Value]:
+    """Values that a node reads: its inputs, and what its subgraphs take from outside of them."""
+    found = [value for value in node.inputs if value is not None]
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found += _captured(attribute.as_graph())
+    return found
+
+
+def _captured(graph: ir.Graph) -> list[ir.Value]:
+    own = {*graph.inputs, *graph.initializers.values()}
+    own |= {value for node in graph for value in node.outputs}
+    needed = [value for node in graph for value in reads(node)]
+    return [value for value in (*needed, *graph.outputs) if value not in own]
+
+
 def is_used(value: ir.Value) -> bool:
     """Whether some node reads the value or the graph returns it."""
     return bool(value.uses()) or value.is_graph_output()

@@ -6,6 +6,7 @@ Both go through the same inliner: the body of a schema becomes a function of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -83,7 +84,7 @@ def expand_functions(model: ir.Model, has_kernel: Callable[[ir.Node], bool]) -> 
 def _body(node: ir.Node, model: ir.Model) -> onnx.FunctionProto | None:
     """The body that a node's schema defines for it, if there is one."""
     version = opset_of(node, model.opset_imports)
-    schema = schemas.get(node.domain, node.op_type, version)
+    schema: Any = schemas.get(node.domain, node.op_type, version)
     if schema is None:
         return None
     body = onnx.FunctionProto()

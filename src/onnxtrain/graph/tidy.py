@@ -17,7 +17,7 @@ def tidy(model: ir.Model) -> None:
 
 def name_nodes(graph: ir.Graph) -> None:
     """Give every node a name, since errors, profiles and gradients speak of nodes by name."""
-    taken = {node.name for node in graph.all_nodes() if node.name}
+    taken = {str(node.name) for node in graph.all_nodes() if node.name}
     for node in graph.all_nodes():
         if not node.name:
             base = next((v.name for v in node.outputs if v.name), None) or node.op_type
@@ -26,12 +26,12 @@ def name_nodes(graph: ir.Graph) -> None:
 
 def unshadow(graph: ir.Graph) -> None:
     """Rename what a subgraph defines under a name that is taken outside or beside it, in place."""
-    taken = {value.name for value in _defined(graph)}
+    taken = {str(value.name) for value in _defined(graph)}
     for inner in _subgraphs(graph):
         for value in _defined(inner):
             if value.name in taken:
                 value.name = _fresh(str(value.name), taken)
-            taken.add(value.name)
+            taken.add(str(value.name))
 
 
 def _subgraphs(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -50,7 +50,7 @@ def _defined(graph: ir.Graph) -> list[ir.Value]:
     return [value for value in dict.fromkeys(values) if value.name]
 
 
-def _fresh(wanted: str, taken: set[str | None]) -> str:
+def _fresh(wanted: str, taken: set[str]) -> str:
     name, count = wanted, 1
     while name in taken:
         count += 1

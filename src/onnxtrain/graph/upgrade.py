@@ -40,8 +40,8 @@ def upgrade(model: ir.Model) -> None:
     for node in list(model.graph.all_nodes()):
         if node.domain != "":
             continue
-        axis = node.attributes.get_int("axis", -1)
-        if node.op_type in BINARY and node.attributes.get_int("broadcast", 0) and axis >= 0:
+        axis = _number(node, "axis", -1)
+        if node.op_type in BINARY and _number(node, "broadcast", 0) and axis >= 0:
             _align(node, axis)
         elif node.op_type == "PRelu":
             _align(node, 1)
@@ -51,6 +51,11 @@ def upgrade(model: ir.Model) -> None:
         for name in DROPPED.get(node.op_type, ()):
             node.attributes.pop(name, None)
     model.opset_imports[""] = NEW
+
+
+def _number(node: ir.Node, name: str, default: int) -> int:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
 
 
 def _align(node: ir.Node, axis: int) -> None:

@@ -120,7 +120,7 @@ def scan(
     Direction 1 walks (or stacks) from the end to the start.
     """
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
-    states = initial_state_and_scan_inputs[:count]
+    states: Sequence[Any] = initial_state_and_scan_inputs[:count]
     outputs = len(wanted) - count
     slices = [
         _slices(x, axis, direction)

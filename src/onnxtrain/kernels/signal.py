@@ -50,7 +50,8 @@ def dft(
     if not inverse:
         return _as_pairs(_spectrum(values, length, place, onesided), input.dtype)
     if onesided:
-        return torch.fft.irfft(values, length, place).unsqueeze(-1).to(input.dtype)
+        real: Tensor = torch.fft.irfft(values, length, place)
+        return real.unsqueeze(-1).to(input.dtype)
     return _as_pairs(torch.fft.ifft(values, length, place), input.dtype)
 
 
@@ -67,8 +68,9 @@ def _as_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:
 def _spectrum(x: Tensor, length: int | None, axis: int, onesided: int) -> Tensor:
     """The transform of a signal, without the upper half of the frequencies if onesided."""
     if onesided and not x.is_complex():
-        return torch.fft.rfft(x, length, axis)
-    full = torch.fft.fft(x, length, axis)
+        half: Tensor = torch.fft.rfft(x, length, axis)
+        return half
+    full: Tensor = torch.fft.fft(x, length, axis)
     return full.narrow(axis, 0, full.shape[axis] // 2 + 1) if onesided else full
 
 

@@ -21,6 +21,11 @@ from onnxtrain.types import TEXT, DataType
 
 Text = npt.NDArray[np.object_]
 Types = Sequence[tuple[int, Any]]
+_CASES: dict[str, Callable[[str], str]] = {
+    "NONE": str,
+    "LOWER": str.lower,
+    "UPPER": str.upper,
+}
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 """How ONNX writes the numbers that are none."""
 
@@ -72,8 +77,8 @@ def string_normalizer(
     """
     if x.ndim > 2 or (x.ndim == 2 and len(x) != 1):
         raise ValueError(f"the words must be [C] or [1, C], not {list(x.shape)}")
-    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[case_change_action]
-    same: Callable[[str], str] = str if is_case_sensitive else str.lower
+    change = _CASES[case_change_action]
+    same = _CASES["NONE" if is_case_sensitive else "LOWER"]
     stops = {same(word) for word in stopwords}
     words = [change(plain) for item in x.reshape(-1) if same(plain := _plain(item)) not in stops]
     words = [word for word in words if word] or [""]

@@ -302,8 +302,9 @@ class _Lowering:
             return self._constant(value, bool(on_host))
         local = self._local(value)
         is_host = value in self.host
-        anywhere = on_host is None or placement.is_text(value)
-        if self.options.provider is CPU or anywhere or is_host == on_host:
+        if self.options.provider is CPU or on_host is None or is_host == on_host:
+            return local
+        if placement.is_text(value):
             return local
         key = (value, on_host)
         if key not in self.moved:

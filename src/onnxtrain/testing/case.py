@@ -10,11 +10,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxtrain.types import FLOATS, DataType
 
-Make = Callable[[torch.Generator], torch.Tensor]
+Make = Callable[[torch.Generator], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +127,12 @@ def given(value: Any, dtype: DataType | None = None, *, constant: bool = False) 
         tensor = tensor.to(torch.float64)
     differentiable = dtype is None and not constant
     return Input(lambda g: tensor.clone(), dtype, grad=differentiable, constant=constant)
+
+
+def text(words: Any, *, constant: bool = False) -> Input:
+    """Strings, in nested lists for more than one axis."""
+    array = np.array(words, object)
+    return Input(lambda g: array.copy(), DataType.STRING, grad=False, constant=constant)
 
 
 def shape_input(*values: int) -> Input:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 FLOOR = 4
@@ -32,6 +33,8 @@ def mismatch(ours: Any, truth: Any, own: float, dtype: torch.dtype | None = None
     """
     if isinstance(truth, (list, tuple)):
         return _sequences(ours, truth, own, dtype)
+    if isinstance(truth, np.ndarray):
+        return None if np.array_equal(ours, truth) else f"{ours!r} instead of {truth!r}"
     if not isinstance(ours, torch.Tensor):
         return f"a {type(ours).__name__} instead of a tensor"
     ours, truth = ours.detach().cpu(), truth.detach().cpu()
@@ -57,6 +60,8 @@ def largest_error(values: Any, truth: Any) -> float:
     """The largest error among elements that are finite in both."""
     if isinstance(truth, (list, tuple)):
         return max((largest_error(v, t) for v, t in zip(values, truth, strict=True)), default=0.0)
+    if isinstance(truth, np.ndarray):
+        return 0.0
     difference = (_wide(values) - _wide(truth)).abs()
     difference = difference[torch.isfinite(difference)]
     return float(difference.max()) if difference.numel() else 0.0

@@ -28,9 +28,14 @@ def draw(case: Case, dtype: DataType, seed: int = 0) -> list[Value]:
     """Inputs of a row, rounded to the type under test (or to their own fixed types)."""
     drawn = case.draw(seed)
     return [
-        None if item is None else rounded(value, to_torch(item.dtype or dtype))
+        value if item is None or is_text(value) else rounded(value, to_torch(item.dtype or dtype))
         for item, value in zip(case.inputs, drawn, strict=True)
     ]
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a tensor of strings, which is a numpy array."""
+    return isinstance(value, np.ndarray)
 
 
 def rounded(value: Any, dtype: torch.dtype) -> Any:
@@ -99,11 +104,19 @@ def _model(case: Case, inputs: Sequence[Value]) -> ir.Model:
     return infer(ir.Model(graph, ir_version=onnx.IR_VERSION))
 
 
-def typed_value(name: str, value: torch.Tensor | list[torch.Tensor], constant: bool) -> ir.Value:
+def typed_value(name: str, value: Any, constant: bool) -> ir.Value:
     """A graph value with the type and shape of a tensor (or of a list of tensors)."""
     if isinstance(value, list):
         element = from_torch(value[0].dtype if value else torch.float32)
         return ir.Value(name=name, type=ir.SequenceType(ir.TensorType(element)))
+    if isinstance(value, np.ndarray):
+        strings = ir.StringTensor(np.char.encode(value.astype(str)), name=name)
+        return ir.Value(
+            name=name,
+            type=ir.TensorType(DataType.STRING),
+            shape=ir.Shape(value.shape),
+            const_value=strings if constant else None,
+        )
     content = ir.tensor(array_of(value), name=name) if constant else None
     return ir.Value(
         name=name,
@@ -136,7 +149,9 @@ def declared_types(case: Case, inputs: Sequence[Value]) -> list[torch.dtype | No
     """Element types that a row's outputs must have, None where inference cannot tell."""
     found = []
     for value in _model(case, inputs).graph.outputs:
-        found.append(None if value.dtype in (None, DataType.UNDEFINED) else to_torch(value.dtype))
+        dtype = value.dtype or DataType.UNDEFINED
+        untyped = dtype in (DataType.UNDEFINED, DataType.STRING)
+        found.append(None if untyped else to_torch(dtype))
     return found
 
 

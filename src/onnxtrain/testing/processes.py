@@ -11,6 +11,7 @@ import datetime
 import multiprocessing
 import os
 import pathlib
+import sys
 import tempfile
 import time
 import traceback
@@ -135,7 +136,7 @@ def _member(
 
     from onnxtrain.distributed.torch_groups import TorchGroups
 
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     torch.set_num_threads(1)
     limit = datetime.timedelta(seconds=max(timeout, 30.0))
     try:

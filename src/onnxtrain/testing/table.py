@@ -14,17 +14,24 @@ from onnxtrain.types import ONNX, DataType, dtype_name, op_name
 
 FAMILIES = (
     "activation",
+    "attention",
     "collective",
     "control",
     "gist",
     "interop",
     "loss",
     "math",
+    "ml",
     "nn",
     "optimizer",
+    "quantization",
     "reduction",
     "sequence",
+    "signal",
+    "summary",
     "tensor",
+    "text",
+    "vision",
 )
 """Modules of ``onnxtrain.testing.cases``."""
 OPSET_BESIDE = 21

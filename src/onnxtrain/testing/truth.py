@@ -10,7 +10,7 @@ import numpy as np
 import onnx.reference
 import torch
 
-from onnxtrain.kernels.dtypes import array_of, tensor_of
+from onnxtrain.kernels.dtypes import array_of, tensor_of, text_of
 from onnxtrain.runtime.render import parameter
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.close import largest_error
@@ -19,6 +19,7 @@ from onnxtrain.testing.model import (
     declared_types,
     draw,
     feeds_of,
+    is_text,
     named,
     one_node_model,
     rounded,
@@ -94,11 +95,15 @@ def _as_stored(value: Any) -> Any:
 
 
 def _to_numpy(value: Any) -> Any:
-    return [_to_numpy(v) for v in value] if isinstance(value, list) else array_of(value)
+    if isinstance(value, list):
+        return [_to_numpy(item) for item in value]
+    return value if is_text(value) else array_of(value)
 
 
 def _from_numpy(value: Any) -> Any:
-    return [_from_numpy(v) for v in value] if isinstance(value, list) else tensor_of(value)
+    if isinstance(value, list):
+        return [_from_numpy(item) for item in value]
+    return text_of(value) if value.dtype.kind in "OSU" else tensor_of(value)
 
 
 def _each(function: Any) -> Any:
@@ -108,7 +113,7 @@ def _each(function: Any) -> Any:
     def apply(value: Any) -> Any:
         if isinstance(value, list):
             return [apply(item) for item in value]
-        return None if value is None else function(value)
+        return value if value is None or is_text(value) else function(value)
 
     return apply
 

@@ -19,6 +19,11 @@ def pick(batch: Batch, names: Sequence[str]) -> list[Any]:
     Raises:
         FeedError: if one is missing.
     """
+    if not isinstance(batch, Mapping):
+        raise FeedError(
+            f"a batch is a mapping from names to values, not a {type(batch).__name__}\n"
+            f"  it needs  {', '.join(names)}"
+        )
     if missing := [name for name in names if name not in batch]:
         raise FeedError(
             f"the batch has no {', '.join(map(repr, missing))}\n"

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, OnnxTrainError, OptionError
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.verify import verify
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.mode import TrainingForm
@@ -63,6 +64,7 @@ class Built:
 
 def working_copy(original: ir.Model) -> ir.Model:
     """A prepared copy of a model, to be changed."""
+    verify(original)
     return prepare(_small_in_memory(initializers_as_constants(original.clone())))
 
 
@@ -144,7 +146,8 @@ def _with_loss(
     """The model with a loss behind its outputs, and the names that the loss gives."""
     block: Any = LOSSES[loss]() if isinstance(loss, str) else loss
     name = loss if isinstance(loss, str) else type(loss).__name__
-    with onnxblock.base(ir.to_proto(model)) as accessor:
+    # While something is being built ONNX's checker is not run: many models that run would not pass.
+    with onnxblock.base(ir.to_proto(model)) as accessor, accessor.building():
         try:
             result = block(*outputs)
         except OnnxTrainError:

@@ -29,8 +29,9 @@ def extract(
     used = [value for value in graph.inputs if is_used(value)]
     graph.inputs.clear()
     for value in used:
-        if value.name in values:
-            value.const_value = ir.tensor(values[value.name], name=value.name)
+        name = str(value.name)
+        if name in values:
+            value.const_value = ir.tensor(values[name], name=name)
             graph.register_initializer(value)
         else:
             graph.inputs.append(value)

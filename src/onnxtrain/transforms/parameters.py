@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.gradients.engine import can_carry_gradient
+from onnxtrain.graph.edit import reads
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
 STATISTICS = {
@@ -189,7 +190,7 @@ def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
     reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
     for node in reversed(list(graph)):
         if any(v in reached for v in node.outputs if can_carry_gradient(v)):
-            reached |= {v for v in node.inputs if v is not None and can_carry_gradient(v)}
+            reached |= {v for v in reads(node) if can_carry_gradient(v)}
     return reached
 
 
@@ -212,7 +213,9 @@ def _picked(
     return [
         dataclasses.replace(d, trained=True, reason="asked for")
         if d.name in chosen
-        else dataclasses.replace(d, trained=False, reason="not asked for" if d.trained else d.reason)
+        else dataclasses.replace(
+            d, trained=False, reason="not asked for" if d.trained else d.reason
+        )
         for d in decisions
     ]
 

@@ -116,9 +116,7 @@ def build_split_model(
     return _finished(model, evaluation, grads)
 
 
-def _both_forms(
-    model: ir.Model, outputs: Sequence[str], form: TrainingForm | None
-) -> ir.Model:
+def _both_forms(model: ir.Model, outputs: Sequence[str], form: TrainingForm | None) -> ir.Model:
     """Put a model into training form; gives a copy in evaluation form."""
     set_outputs(model.graph, outputs)
     evaluation = model.clone()

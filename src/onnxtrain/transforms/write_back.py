@@ -61,7 +61,7 @@ def _overwrite(node: ir.Node, name: str, array: npt.NDArray[Any]) -> None:
         raise ParameterError(f"Constant '{name}' holds its value as '{key}', not as numbers")
 
 
-def _like(name: str, array: npt.NDArray[Any], old: ir.TensorProtocol | None) -> ir.Tensor:
+def _like(name: str, array: npt.NDArray[Any], old: ir.TensorProtocol | None) -> ir.TensorProtocol:
     """A tensor of new values with the name and the notes of an old one."""
     if old is None:
         return ir.tensor(array, name=name)

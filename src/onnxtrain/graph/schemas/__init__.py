@@ -5,6 +5,7 @@ Importing this package registers nothing; ``ensure_registered`` does.
 
 from __future__ import annotations
 
+import importlib
 import threading
 
 import onnx
@@ -54,8 +55,7 @@ def ensure_registered() -> None:
     with _lock:
         if not _done:
             # It refuses to be imported once two domains have an operator of the same name.
-            import onnx.reference.op_run
-
+            importlib.import_module("onnx.reference.op_run")
             register_all(_TRAINING)
             register_all(forward.OPS)
             _done = True

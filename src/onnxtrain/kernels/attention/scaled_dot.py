@@ -78,7 +78,8 @@ def _heads(x: Tensor, heads: int | None) -> Tensor:
         return x
     if not heads:
         raise ValueError("inputs of rank 3 need q_num_heads and kv_num_heads")
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+    split: Tensor = x.unflatten(2, (heads, -1))
+    return split.transpose(1, 2)
 
 
 class _Rules:

@@ -94,6 +94,7 @@ def python_op(
     view="grads",
     outputs=0,
     needs=["wanted"],
+    special="effect",
 )
 def python_op_grad(
     context: Any,
@@ -119,8 +120,7 @@ def python_op_grad(
             "it to the first PythonOpGrad, in one run"
         )
     asked = [
-        bool(need) and want
-        for need, want in zip(output_tensor_requires_grads, wanted, strict=True)
+        bool(need) and want for need, want in zip(output_tensor_requires_grads, wanted, strict=True)
     ]
     found = _gradients(kept, grads, asked)
     return [_own(grad, kept) for grad in found]
@@ -134,7 +134,7 @@ def _tensor_flags(convention: str, flags: Sequence[int], tensors: int) -> list[b
         return [False] * tensors
     if len(flags) != tensors:
         raise ValueError(
-            f"input_requires_grads has {len(flags)} entries for '{convention}' with {tensors} tensors"
+            f"input_requires_grads has {len(flags)} entries for convention '{convention}'"
         )
     return [bool(flag) for flag in flags]
 
@@ -166,15 +166,13 @@ def _learn(
     versions: Sequence[int],
 ) -> None:
     """Remember which inputs were overwritten; one that was not copied before is an error."""
-    changed = {i for i, x in enumerate(given) if _version(x) != versions[i]}
+    changed = frozenset(i for i, x in enumerate(given) if _version(x) != versions[i])
     if lost := sorted(i for i in changed if given[i] is inputs[i]):
         raise ValueError(
             f"{function.__name__} overwrites tensor {lost[0]}, which it did not at its first call; "
             "a function must overwrite the same inputs each time"
         )
-    if changed - _overwritten.get(function, frozenset({-1})):
-        _overwritten[function] = _overwritten.get(function, frozenset()) | changed
-    _overwritten.setdefault(function, frozenset(changed))
+    _overwritten.setdefault(function, changed)
 
 
 def _check_reuse(outputs: Sequence[Any], given: Sequence[Any], reuse: Sequence[int]) -> None:

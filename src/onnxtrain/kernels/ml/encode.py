@@ -154,9 +154,8 @@ def one_hot_encoder(
     """y[..., k] = 1 where x is category k, else 0."""
     categories = tuple(cats_strings or cats_int64s)
     x = x.to(torch.int64) if isinstance(x, Tensor) else x
-    place = _mapped(x, categories, tuple(range(len(categories))), -1, DataType.INT64)
+    place: Tensor = _mapped(x, categories, tuple(range(len(categories))), -1, DataType.INT64)
     if not zeros and bool((place < 0).any()):
         raise ValueError("an element of x is none of the categories, and zeros is 0")
-    return (place.unsqueeze(-1) == torch.arange(len(categories), device=place.device)).to(
-        torch.float32
-    )
+    numbers = torch.arange(len(categories), device=place.device)
+    return (place.unsqueeze(-1) == numbers).to(torch.float32)

@@ -43,7 +43,8 @@ def transformed(scores: Tensor, how: str) -> Tensor:
     if how == "SOFTMAX_ZERO":
         return _softmax_zero(scores)
     if how == "PROBIT":
-        return torch.special.ndtri(scores)
+        quantiles: Tensor = torch.special.ndtri(scores)
+        return quantiles
     raise ValueError(f"unknown post_transform '{how}'")
 
 

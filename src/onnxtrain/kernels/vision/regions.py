@@ -43,7 +43,7 @@ def roi_align(
     used = rows.down(rows.used) & columns.across(columns.used)
     neighbours = _neighbours(widen(x), batch_indices, rows, columns)
     if mode == "avg":
-        total = sum(values * used for values in neighbours)
+        total = torch.stack(neighbours).sum(0) * used
         pooled = total.sum((2, 4)) / used.sum((2, 4)).clamp(min=1)
     else:
         largest = torch.stack(neighbours).amax(0).masked_fill(~used, -torch.inf)

@@ -1,0 +1,228 @@
+"""Gradient graphs for users: a model in, the same model with gradients among its outputs out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError, ParameterError, SaveError
+from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
+from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.edit import value_names
+from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.types import type_string
+
+_SHOWN = 20
+"""How many names an error lists of each kind."""
+_PREFIX = re.compile(r"_Grad(\d*)/")
+
+
+def build_gradient_graph(
+    model: ModelLike,
+    xs: str | Iterable[str],
+    ys: str | Iterable[str] = (),
+    loss: str | None = None,
+    *,
+    allow_unused: bool = False,
+) -> onnx.ModelProto:
+    """A model that computes what a model does and, besides, gradients.
+
+    The gradient of x is the output ``<x>_grad``; a name that is taken is numbered (``x_grad.2``),
+    as it is when the result is differentiated again. All of them follow the model's own outputs,
+    in the order of ``xs``. Functions are inlined and weights stay initializers.
+
+    Args:
+        model: Path, bytes, ``onnx.ModelProto`` or ``onnx_ir.Model``; it is not changed.
+        xs: Weights, inputs or inner values whose gradients are wanted.
+        ys: Values whose gradients come from outside: each gives the model an input ``<y>_grad``,
+            and what comes out is the sum over all ys of the vector-Jacobian products.
+        loss: A value of one element, whose gradient is 1.
+        allow_unused: Leave out an x that nothing depends on, instead of refusing it.
+
+    Raises:
+        GraphError: if ys or the loss are not in the graph, or not floating point tensors.
+        LossError: if the loss has more than one element.
+        NoGradientError: if an operator in the way has no gradient rule.
+        ParameterError: if an x is not in the graph or not floating point, or nothing depends on it.
+    """
+    working = prepare(load_model(model, own=True))
+    ir.external_data.load_to_model(working)
+    graph = working.graph
+    wanted, given = _names(xs), [y for y in _names(ys) if y != loss]
+    if not given and loss is None:
+        raise GraphError("nothing to differentiate: give the names of some ys, or of a loss")
+    known = _values(graph)
+    x_values = _find(known, wanted, graph, ParameterError)
+    y_values = _find(known, given, graph, GraphError)
+    losses = _find(known, [] if loss is None else [loss], graph, GraphError)
+    _claim_prefixes(known, graph)
+    seeds = {y: _seed_input(graph, y) for y in y_values}
+    seeds |= {y: seed_of(graph, y) for y in losses}
+    grads = backward(graph, x_values, seeds)
+    if not allow_unused:
+        _check_reached(x_values, grads, [*losses, *y_values])
+    _return(graph, grads, set(seeds.values()))
+    return ir.to_proto(working)
+
+
+def _names(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(dict.fromkeys(given))
+
+
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Every named value of a graph."""
+    values = [*graph.inputs, *graph.initializers.values()]
+    values += [value for node in graph for value in node.outputs]
+    return {value.name: value for value in values if value.name}
+
+
+def _find(
+    known: Mapping[str, ir.Value],
+    names: Sequence[str],
+    graph: ir.Graph,
+    refusal: type[GraphError] | type[ParameterError],
+) -> list[ir.Value]:
+    """The floating point values of these names."""
+    if unknown := [name for name in names if name not in known]:
+        raise refusal(
+            f"the graph has no value {', '.join(map(repr, unknown))}\n{_have(known, graph)}"
+        )
+    for name in names:
+        if not can_carry_gradient(known[name]):
+            raise refusal(
+                f"'{name}' is {type_string(known[name].type)}, which has no gradient\n"
+                "  only floating point tensors have one"
+            )
+    return [known[name] for name in names]
+
+
+def _have(known: Mapping[str, ir.Value], graph: ir.Graph) -> str:
+    inputs = [str(v.name) for v in graph.inputs if v.name not in graph.initializers]
+    weights = list(graph.initializers)
+    inner = [name for name in known if name not in {*inputs, *weights}]
+    kinds = {"inputs": inputs, "weights": weights, "inner values": inner}
+    return "\n".join(f"  {kind}  {_shown(names)}" for kind, names in kinds.items() if names)
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _claim_prefixes(names: Iterable[str], graph: ir.Graph) -> None:
+    """Keep names that an earlier gradient graph was built with from being given again."""
+    used: dict[str, int] = {}
+    for name in [*names, *(str(node.name) for node in graph)]:
+        for found in _PREFIX.finditer(name):
+            prefix = f"{name[: found.start()]}_Grad/"
+            used[prefix] = max(used.get(prefix, 0), int(found[1] or 1))
+    for prefix, count in used.items():
+        for _ in range(count):
+            Ops(graph, prefix)
+
+
+def _seed_input(graph: ir.Graph, y: ir.Value) -> ir.Value:
+    """An input for the gradient of y."""
+    name = _numbered(f"{y.name}_grad", graph)
+    seed = ir.Value(name=name, type=y.type, shape=y.shape)
+    graph.inputs.append(seed)
+    return seed
+
+
+def _numbered(name: str, graph: ir.Graph) -> str:
+    """A name that is free; numbered with a dot, since ``x_grad_1`` is a summand of ``x_grad``."""
+    taken = value_names(graph)
+    numbers = (f"{name}.{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbers) if free not in taken)
+
+
+def _check_reached(
+    xs: Sequence[ir.Value], grads: Collection[ir.Value], ys: Sequence[ir.Value]
+) -> None:
+    if lost := [str(x.name) for x in xs if x not in grads]:
+        shown = ", ".join(map(repr, lost[:_SHOWN]))
+        ends = " or ".join(repr(y.name) for y in ys)
+        raise ParameterError(
+            f"no gradient for {shown}: {ends} does not depend on it in a differentiable way\n"
+            "  leave it out, or allow it with allow_unused=True"
+        )
+
+
+def _return(
+    graph: ir.Graph, grads: Mapping[ir.Value, ir.Value], seeds: Collection[ir.Value]
+) -> None:
+    """Make gradients the last outputs of a graph, each under a name of its own."""
+    for x, grad in grads.items():
+        name = f"{x.name}_grad"
+        if grad in seeds:
+            grad = _copy(graph, x, grad)
+        if grad.name != name:
+            grad.name = _numbered(name, graph)
+        graph.outputs.append(grad)
+
+
+def _copy(graph: ir.Graph, x: ir.Value, grad: ir.Value) -> ir.Value:
+    """An Identity, since what comes in cannot also be what goes out."""
+    op = Ops(graph, f"{x.name}_Grad/")
+    copied: ir.Value = op.Identity(grad)
+    graph.extend(op.nodes)
+    return copied
+
+
+class GradientGraphBuilder:
+    """Builds a gradient graph, with the reference's interface.
+
+    Args:
+        serialized_model: The model, serialized.
+        y_names: Values whose gradients come in; without a loss as inputs ``<y>_grad``.
+        x_names: Values whose gradients are wanted, as outputs ``<x>_grad``.
+        loss_name: The loss, whose gradient is 1; empty if there is none.
+        options: Taken and not used.
+    """
+
+    def __init__(
+        self,
+        serialized_model: ModelLike,
+        y_names: Collection[str],
+        x_names: Collection[str],
+        loss_name: str = "",
+        options: object = None,
+    ) -> None:
+        self._model = serialized_model
+        self._ys, self._xs = sorted(y_names), sorted(x_names)
+        self._loss = loss_name or None
+        self._built: onnx.ModelProto | None = None
+
+    def build(self) -> None:
+        """Differentiate the model."""
+        self._built = build_gradient_graph(self._model, self._xs, self._ys, self._loss)
+
+    def get_model(self) -> bytes:
+        """The model with gradients, serialized.
+
+        Raises:
+            GraphError: before ``build``.
+        """
+        if self._built is None:
+            raise GraphError("there is no gradient graph yet\n  call build() first")
+        return bytes(self._built.SerializeToString())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model with gradients to a file.
+
+        Raises:
+            GraphError: before ``build``.
+            SaveError: if the file cannot be written.
+        """
+        data = self.get_model()
+        try:
+            pathlib.Path(path).write_bytes(data)
+        except OSError as error:
+            raise SaveError(f"cannot write '{path}': {error.strerror or error}") from error

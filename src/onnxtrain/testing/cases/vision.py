@@ -1,0 +1,273 @@
+"""Rows of the image operators."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxtrain.testing.case import (
+    Case,
+    Input,
+    apart,
+    derived,
+    given,
+    normal,
+    only,
+    shape_input,
+    uniform,
+)
+from onnxtrain.types import DataType
+
+FLOAT = DataType.FLOAT
+
+
+def _grid(*shape: int) -> Input:
+    """Coordinates inside and around an image, away from the middle between two pixels."""
+    return uniform(*shape, low=-1.3, high=1.3)
+
+
+def _neighbours(place: torch.Tensor, size: int, mode: str, padding: str, corners: int) -> Any:
+    """Indices and weights of the pixels along one axis that a sample is made of."""
+    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+    place = (place + 1) / 2 * (high - low) + low
+    place = place.round() if mode == "nearest" else place
+    if padding == "border":
+        place = torch.where((place < low) | (place > high), place.clamp(0, size - 1), place)
+    reach = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
+    for step in reach:
+        index = place.floor() + step
+        weight = _weight((place - index).abs(), mode)
+        if padding == "border":
+            index = index.clamp(0, size - 1)
+        elif padding == "reflection":
+            index = (index - low) % (2 * (high - low))
+            index = torch.where(index > high - low, 2 * (high - low) - index, index) + low
+        inside = (index >= 0) & (index <= size - 1)
+        yield index.clamp(0, size - 1).long(), weight * inside
+
+
+def _weight(distance: torch.Tensor, mode: str) -> torch.Tensor:
+    if mode == "nearest":
+        return torch.ones_like(distance)
+    if mode == "linear":
+        return 1 - distance
+    near = (1.25 * distance - 2.25) * distance**2 + 1
+    far = -0.75 * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance <= 1, near, far)
+
+
+def _sampled(
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    *,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 0,
+) -> torch.Tensor:
+    """The sum over neighbouring pixels, axis by axis."""
+    mode = mode.removeprefix("bi")
+    axes = [
+        list(_neighbours(grid[..., -1 - axis], size, mode, padding_mode, align_corners))
+        for axis, size in enumerate(x.shape[2:])
+    ]
+    images = []
+    for n in range(len(x)):
+        total = x.new_zeros(x.shape[1], *grid.shape[1:-1])
+        for picks in itertools.product(*axes):
+            places = (n, slice(None), *(index[n] for index, _ in picks))
+            total = total + x[places] * math.prod(weight[n] for _, weight in picks)
+        images.append(total)
+    return torch.stack(images)
+
+
+def _affine(theta: torch.Tensor, size: torch.Tensor, *, align_corners: int = 0) -> torch.Tensor:
+    """theta applied to the coordinates of each pixel."""
+    axes = []
+    for count in size.tolist()[2:]:
+        steps = torch.arange(count, dtype=theta.dtype)
+        axes.append(2 * steps / (count - 1) - 1 if align_corners else (2 * steps + 1) / count - 1)
+    points = torch.meshgrid(*axes, indexing="ij")
+    homogeneous = torch.stack([*reversed(points), torch.ones_like(points[0])], -1)
+    return torch.stack([homogeneous @ matrix.T for matrix in theta])
+
+
+SAMPLE = [
+    Case("GridSample", [normal(2, 3, 4, 5), _grid(2, 3, 2, 2)], _sampled,
+         {"mode": mode, "padding_mode": padding, "align_corners": corners}, gradient=False)
+    for mode in ("linear", "nearest", "cubic")
+    for padding, corners in (("zeros", 0), ("border", 1), ("border", 0), ("reflection", 0))
+]  # fmt: skip
+SAMPLE += [
+    Case("GridSample", [normal(1, 2, 3, 4, 5), _grid(1, 2, 2, 2, 3)], _sampled, gradient=False,
+         name="volume"),
+    Case("GridSample", [normal(1, 2, 4, 5), _grid(1, 3, 2, 2)], _sampled, {"mode": "bicubic"},
+         opset=16, gradient=False),
+    Case("AffineGrid", [normal(2, 2, 3), shape_input(2, 3, 4, 5)], _affine, gradient=False),
+    Case("AffineGrid", [normal(2, 3, 4), shape_input(2, 3, 2, 4, 5)], _affine,
+         {"align_corners": 1}, gradient=False),
+]  # fmt: skip
+
+
+def _deform(x: Input, w: Input, offset: Input, *more: Input, **attributes: Any) -> Case:
+    return Case("DeformConv", [x, w, offset, *more], attributes=attributes, gradient=False,
+                name=f"{len(more)}-more-{len(attributes)}", dtypes=only(FLOAT))  # fmt: skip
+
+
+DEFORM = [
+    _deform(normal(1, 2, 4, 4), normal(3, 2, 2, 2), normal(1, 8, 3, 3, scale=0.5)),
+    _deform(normal(1, 2, 5, 4), normal(2, 1, 2, 3), normal(1, 24, 3, 3, scale=0.5),
+            normal(2), uniform(1, 12, 3, 3), group=2, offset_group=2, pads=(0, 1, 1, 0),
+            strides=(2, 1), kernel_shape=(2, 3)),
+    _deform(normal(2, 1, 5, 5), normal(1, 1, 2, 2), normal(2, 8, 3, 3), dilations=(2, 2)),
+]  # fmt: skip
+REGIONS = [
+    given(torch.tensor([[0.2, 0.4, 4.6, 3.9], [1.0, 1.5, 3.2, 5.7], [-2.0, -3.0, 8.0, 1.0]])),
+    given([0, 1, 0]),
+]
+
+
+def _aligned(
+    x: torch.Tensor,
+    rois: torch.Tensor,
+    images: torch.Tensor,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> torch.Tensor:
+    """Sample by sample."""
+    exact = coordinate_transformation_mode == "half_pixel"
+    y = x.new_zeros(len(rois), x.shape[1], output_height, output_width)
+    for region, corners in enumerate((rois * spatial_scale - 0.5 * exact).tolist()):
+        sizes = [corners[2] - corners[0], corners[3] - corners[1]]
+        wide, tall = sizes if exact else [max(size, 1.0) for size in sizes]
+        across, down = wide / output_width, tall / output_height
+        columns, rows = (sampling_ratio or math.ceil(cell) for cell in (across, down))
+        for row, column in itertools.product(range(output_height), range(output_width)):
+            samples = [
+                _bilinear(
+                    x[int(images[region])],
+                    corners[1] + down * (row + (i + 0.5) / rows),
+                    corners[0] + across * (column + (j + 0.5) / columns),
+                )
+                for i, j in itertools.product(range(rows), range(columns))
+            ]
+            y[region, :, row, column] = torch.stack(samples).mean(0)
+    return y
+
+
+def _bilinear(image: torch.Tensor, y: float, x: float) -> torch.Tensor:
+    """The value at a point, 0 if that is more than a pixel outside."""
+    height, width = image.shape[1:]
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return image.new_zeros(len(image))
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    top, left = int(y), int(x)
+    bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+    upper = image[:, top, left] * (left + 1 - x) + image[:, top, right] * (x - left)
+    lower = image[:, bottom, left] * (left + 1 - x) + image[:, bottom, right] * (x - left)
+    return upper * (top + 1 - y) + lower * (y - top)
+
+
+def _aligned_10(*inputs: torch.Tensor, **attributes: Any) -> torch.Tensor:
+    return _aligned(*inputs, coordinate_transformation_mode="output_half_pixel", **attributes)
+
+
+_SIZE = {"output_height": 2, "output_width": 3}
+_IMAGES = normal(2, 3, 6, 7)
+ALIGN = [
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, {**_SIZE, "sampling_ratio": 2}, gradient=False),
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, _SIZE, gradient=False, name="adaptive"),
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, gradient=False, name="shifted", attributes={
+        "coordinate_transformation_mode": "output_half_pixel", "spatial_scale": 0.5, **_SIZE}),
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned_10, _SIZE, opset=10, gradient=False),
+    Case("RoiAlign", [_IMAGES, *REGIONS], dtypes=only(FLOAT), gradient=False, name="largest",
+         attributes={**_SIZE, "mode": "max", "sampling_ratio": 2}),
+]  # fmt: skip
+
+
+def _roi_pool(
+    x: torch.Tensor, rois: torch.Tensor, *, pooled_shape: Any, spatial_scale: float = 1.0
+) -> torch.Tensor:
+    """Cell by cell."""
+    height, width = pooled_shape
+    y = x.new_zeros(len(rois), x.shape[1], height, width)
+    for index, (image, *corners) in enumerate(rois.tolist()):
+        left, top, right, bottom = (int(np.floor(c * spatial_scale + 0.5)) for c in corners)
+        tall = max(bottom - top + 1, 1) / height
+        wide = max(right - left + 1, 1) / width
+        for row in range(height):
+            for column in range(width):
+                rows = range(
+                    max(top + int(np.floor(row * tall)), 0),
+                    min(top + int(np.ceil((row + 1) * tall)), x.shape[2]),
+                )
+                columns = range(
+                    max(left + int(np.floor(column * wide)), 0),
+                    min(left + int(np.ceil((column + 1) * wide)), x.shape[3]),
+                )
+                if rows and columns:
+                    cell = x[int(image), :, rows.start : rows.stop, columns.start : columns.stop]
+                    y[index, :, row, column] = cell.amax((1, 2))
+    return y
+
+
+POOL = [
+    Case("MaxRoiPool", [apart(2, 2, 6, 6), given([[0.0, 1, 1, 4, 5], [1.0, 0, 2, 9, 3]])],
+         _roi_pool, {"pooled_shape": (2, 3)}, gradient=False),
+    Case("MaxRoiPool", [apart(1, 1, 4, 4), given([[0.0, 6, 6, 7, 7], [0.0, 3, 3, 5, 5]])],
+         _roi_pool, {"pooled_shape": (2, 2), "spatial_scale": 0.5}, gradient=False),
+    Case("MaxUnpool", [normal(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]])],
+         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}, gradient=False),
+    Case("MaxUnpool", [normal(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]]), shape_input(1, 1, 5, 6)],
+         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}, gradient=False, name="larger"),
+]  # fmt: skip
+
+
+def _boxes(count: int) -> Input:
+    """Boxes of about half the picture, of which many overlap."""
+
+    def make(generator: torch.Generator) -> torch.Tensor:
+        corner = torch.rand(2, count, 2, generator=generator, dtype=torch.float64)
+        return torch.cat([corner, corner + 0.5], -1)
+
+    return derived(make).typed(FLOAT).no_grad()
+
+
+def _suppress(scores: Input, *limits: Input | None, **attributes: int) -> Case:
+    return Case("NonMaxSuppression", [_boxes(8), scores, *limits], attributes=attributes,
+                name=f"{len(limits)}-limits-{len(attributes)}", gradient=False)  # fmt: skip
+
+
+_SCORES = apart(2, 3, 8).typed(FLOAT).no_grad()
+SUPPRESS = [
+    _suppress(_SCORES, given([3], constant=True), given([0.3], FLOAT, constant=True),
+              given([0.1], FLOAT, constant=True)),
+    _suppress(_SCORES, given([8], constant=True), given([0.5], FLOAT, constant=True),
+              given([-9.0], FLOAT, constant=True), center_point_box=1),
+]  # fmt: skip
+
+
+def _picture() -> bytes:
+    """A picture of 2 by 3 pixels in the plainest of formats."""
+    return b"P6 3 2 255\n" + bytes(range(18))
+
+
+def _decoded(stream: torch.Tensor, *, pixel_format: str = "RGB") -> torch.Tensor:
+    pixels = stream[-18:].reshape(2, 3, 3)
+    return pixels.flip(-1) if pixel_format == "BGR" else pixels
+
+
+DECODE = [
+    Case("ImageDecoder", [given(torch.tensor(list(_picture())), DataType.UINT8)], _decoded,
+         attributes, gradient=False)
+    for attributes in ({}, {"pixel_format": "BGR"})
+]  # fmt: skip
+
+CASES: list[Case] = [*SAMPLE, *DEFORM, *ALIGN, *POOL, *SUPPRESS, *DECODE]

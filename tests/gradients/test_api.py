@@ -1,0 +1,189 @@
+"""Gradient graphs as a user asks for them: names, seeds, sums, and gradients of gradients."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from graph.text import proto
+from onnxtrain.errors import GraphError, LossError, ParameterError, SaveError
+from onnxtrain.gradients import GradientGraphBuilder, build_gradient_graph
+from onnxtrain.runtime.session import InferenceSession
+
+LINE = """(float[2] x) => (float l) <float[2] w = {3.0, 4.0}> {
+    a = Mul(x, w)  b = Mul(a, a)  l = ReduceSum<keepdims=0>(b)
+}"""
+"""l = sum((w x)^2)."""
+
+
+def inputs(of: onnx.ModelProto) -> list[str]:
+    return [value.name for value in of.graph.input]
+
+
+def outputs(of: onnx.ModelProto) -> list[str]:
+    return [value.name for value in of.graph.output]
+
+
+def run(of: onnx.ModelProto, dtype: type = np.float32, **feeds: object) -> dict[str, np.ndarray]:
+    arrays = {name: np.asarray(value, dtype) for name, value in feeds.items()}
+    return dict(zip(outputs(of), InferenceSession(of).run(None, arrays), strict=True))
+
+
+def test_a_loss_is_differentiated_by_weights_inputs_and_inner_values() -> None:
+    of = build_gradient_graph(proto(LINE), ["w", "x", "a"], loss="l")
+    onnx.checker.check_model(of)
+    assert inputs(of) == ["x"] and outputs(of) == ["l", "w_grad", "x_grad", "a_grad"]
+    assert "w" in {tensor.name for tensor in of.graph.initializer}
+    found = run(of, x=[1, 2])
+    assert found["l"] == 73
+    assert found["w_grad"].tolist() == [6, 32]
+    assert found["x_grad"].tolist() == [18, 64]
+    assert found["a_grad"].tolist() == [6, 16]
+
+
+def test_the_model_that_was_given_stays_as_it_is() -> None:
+    given = proto(LINE)
+    before = given.SerializeToString()
+    as_ir = ir.from_proto(given)
+    build_gradient_graph(given, "w", loss="l")
+    build_gradient_graph(as_ir, "w", loss="l")
+    assert given.SerializeToString() == before
+    assert len(list(as_ir.graph)) == 3 and len(as_ir.graph.outputs) == 1
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("double", np.float64), ("float16", np.float16)])
+def test_the_seed_has_the_type_and_shape_of_the_loss(kind: str, dtype: type) -> None:
+    text = f"""({kind}[3] x) => ({kind}[1,1] l) <int64[1] z = {{0}}> {{
+        a = Mul(x, x)  s = ReduceSum(a)  l = Unsqueeze(s, z)
+    }}"""
+    of = build_gradient_graph(proto(text), "x", loss="l")
+    found = run(of, dtype, x=[1, 2, 3])["x_grad"]
+    assert found.dtype == dtype and found.tolist() == [2, 4, 6]
+
+
+def test_without_a_loss_the_gradients_of_the_ys_are_inputs_and_the_products_are_summed() -> None:
+    text = "(float[2] x) => (float[2] y, float[2] z) { y = Mul(x, x)  z = Neg(x) }"
+    of = build_gradient_graph(proto(text), ["x"], ["y", "z"])
+    assert inputs(of) == ["x", "y_grad", "z_grad"]
+    found = run(of, x=[2, 3], y_grad=[1, 10], z_grad=[100, 1000])
+    assert found["x_grad"].tolist() == [4 - 100, 60 - 1000]
+
+
+def test_a_y_upstream_of_another_gets_its_own_gradient_added() -> None:
+    text = "(float[2] x) => (float[2] y, float[2] z) { y = Mul(x, x)  z = Neg(y) }"
+    of = build_gradient_graph(proto(text), ["x", "y"], ["y", "z"])
+    assert outputs(of) == ["y", "z", "x_grad", "y_grad.2"]
+    found = run(of, x=[2, 3], y_grad=[1, 1], z_grad=[10, 100])
+    assert found["y_grad.2"].tolist() == [-9, -99]
+    assert found["x_grad"].tolist() == [-36, -594]
+
+
+def test_a_loss_and_ys_go_together() -> None:
+    of = build_gradient_graph(proto(LINE), "x", ["a", "l"], loss="l")
+    assert inputs(of) == ["x", "a_grad"]
+    assert run(of, x=[1, 2], a_grad=[1, 1])["x_grad"].tolist() == [18 + 3, 64 + 4]
+
+
+def test_the_gradient_of_a_y_by_itself_is_what_came_in() -> None:
+    of = build_gradient_graph(proto("(float[2] x) => (float[2] y) { y = Neg(x) }"), "y", "y")
+    onnx.checker.check_model(of)
+    assert run(of, x=[0, 0], y_grad=[3, 4])["y_grad.2"].tolist() == [3, 4]
+
+
+def test_the_gradient_of_the_loss_by_itself_is_one() -> None:
+    of = build_gradient_graph(proto(LINE), "l", loss="l")
+    assert run(of, x=[1, 2])["l_grad.2"] == 1
+
+
+def test_the_result_can_be_differentiated_again_and_again() -> None:
+    text = "(float x) => (float y) { a = Mul(x, x)  b = Mul(a, x)  y = Mul(b, x) }"
+    first = build_gradient_graph(proto(text), "x", loss="y")
+    second = build_gradient_graph(first, "x", loss="x_grad")
+    third = build_gradient_graph(second, "x", loss="x_grad.2")
+    onnx.checker.check_model(third)
+    assert outputs(third) == ["y", "x_grad", "x_grad.2", "x_grad.3"]
+    found = run(third, x=2)
+    assert [float(found[name]) for name in outputs(third)] == [16, 32, 48, 48]
+
+
+def test_a_hessian_times_a_vector() -> None:
+    first = build_gradient_graph(proto(LINE), "w", loss="l")
+    second = build_gradient_graph(first, ["w", "x"], "w_grad")
+    assert inputs(second) == ["x", "w_grad_grad"]
+    found = run(second, x=[1, 2], w_grad_grad=[1, 10])
+    assert found["w_grad.2"].tolist() == [2, 80]
+    assert found["x_grad"].tolist() == [12, 320]
+
+
+def test_names_of_gradients_that_are_taken_are_numbered() -> None:
+    text = "(float x, float x_grad) => (float y) { y = Mul(x, x_grad) }"
+    of = build_gradient_graph(proto(text), "x", loss="y")
+    assert run(of, x=2, x_grad=5)["x_grad.2"] == 5
+
+
+def test_unknown_names_are_refused_with_what_there_is() -> None:
+    with pytest.raises(ParameterError, match="no value 'v'") as refused:
+        build_gradient_graph(proto(LINE), ["w", "v"], loss="l")
+    assert "inputs  x\n  weights  w\n  inner values  a, b, l" in str(refused.value)
+    with pytest.raises(GraphError, match="no value 'k'"):
+        build_gradient_graph(proto(LINE), "w", loss="k")
+    with pytest.raises(GraphError, match="no value 'k'"):
+        build_gradient_graph(proto(LINE), "w", "k")
+    with pytest.raises(GraphError, match="nothing to differentiate"):
+        build_gradient_graph(proto(LINE), "w")
+
+
+def test_a_loss_of_many_elements_is_refused() -> None:
+    with pytest.raises(LossError, match="loss 'b' must be a scalar"):
+        build_gradient_graph(proto(LINE), "w", loss="b")
+
+
+def test_whole_numbers_have_no_gradient() -> None:
+    text = "(int64[2] i) => (int64[2] y, float[2] f) { y = Neg(i)  f = Cast<to=1>(i) }"
+    with pytest.raises(ParameterError, match=r"'i' is tensor\(int64\), which has no gradient"):
+        build_gradient_graph(proto(text), "i", "f")
+    with pytest.raises(GraphError, match=r"'y' is tensor\(int64\)"):
+        build_gradient_graph(proto(text), "f", "y")
+
+
+def test_an_x_that_nothing_depends_on_is_refused_or_left_out() -> None:
+    text = "(float x, float v) => (float y, float z) { y = Neg(x)  z = Neg(v) }"
+    with pytest.raises(ParameterError, match="no gradient for 'v': 'y' does not depend on it"):
+        build_gradient_graph(proto(text), ["x", "v"], loss="y")
+    of = build_gradient_graph(proto(text), ["x", "v"], loss="y", allow_unused=True)
+    assert outputs(of) == ["y", "z", "x_grad"]
+
+
+def test_external_data_comes_along(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(proto(LINE), path, save_as_external_data=True, size_threshold=0)
+    assert (build := build_gradient_graph(path, "w", loss="l")).graph.initializer[0].raw_data
+    assert run(build, x=[1, 2])["w_grad"].tolist() == [6, 32]
+
+
+def test_the_builder_of_the_reference(tmp_path: pathlib.Path) -> None:
+    builder = GradientGraphBuilder(proto(LINE).SerializeToString(), {"l"}, {"w", "x"}, "l")
+    with pytest.raises(GraphError, match="no gradient graph yet"):
+        builder.get_model()
+    builder.build()
+    made = onnx.load_from_string(builder.get_model())
+    assert outputs(made) == ["l", "w_grad", "x_grad"]
+    builder.save(tmp_path / "grad.onnx")
+    assert run(onnx.load(tmp_path / "grad.onnx"), x=[1, 2])["w_grad"].tolist() == [6, 32]
+    with pytest.raises(SaveError, match="cannot write"):
+        builder.save(tmp_path)
+
+
+def test_the_builder_without_a_loss_takes_gradients() -> None:
+    builder = GradientGraphBuilder(proto(LINE).SerializeToString(), {"b"}, {"w"}, "", None)
+    builder.build()
+    assert inputs(onnx.load_from_string(builder.get_model())) == ["x", "b_grad"]
+
+
+def test_gradient_graphs_need_no_torch() -> None:
+    code = "import onnxtrain.gradients, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
