@@ -54,6 +54,7 @@ golden: $(READY) $(REFERENCE)/.ready
 	  odtc.write_checkpoint('build/split.ckpt', data, external_threshold=0)"
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py build/split.ckpt
 	$(BIN)/python tests/golden/make_training.py $(REFERENCE)/bin/python
+	$(BIN)/python tests/golden/make_operators.py $(REFERENCE)/bin/python
 
 $(REFERENCE)/.ready:
 	$(PYTHON) -m venv $(REFERENCE)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import torch
 
 from onnxtrain.errors import FeedError, GraphError
-from onnxtrain.gradients.api import build_gradient_graph
+from onnxtrain.gradients.api import GradientGraph, gradient_graph
 from onnxtrain.gradients.engine import can_carry_gradient
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
@@ -42,10 +41,8 @@ def grad(
         NoGradientError: if an operator in the way has no gradient rule.
         ParameterError: if a name in ``wrt`` is not in the graph, or no output depends on it.
     """
-    xs = [wrt] if isinstance(wrt, str) else list(dict.fromkeys(wrt))
-    asked = [outputs] if isinstance(outputs, str) else outputs or _outputs(model)
-    ys = list(dict.fromkeys(asked))
-    return Gradients(build_gradient_graph(model, xs, ys), xs, len(ys), providers)
+    ys = outputs or _outputs(model)
+    return Gradients(gradient_graph(model, wrt, ys), providers)
 
 
 def _outputs(model: ModelLike) -> list[str]:
@@ -64,19 +61,15 @@ class Gradients:
         model: The model that is run, with the gradients as its last outputs.
     """
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        xs: Sequence[str],
-        ys: int,
-        providers: Sequence[ProviderLike] | None,
-    ) -> None:
-        self.model = model
-        self._session = InferenceSession(model, providers=providers)
-        names = [value.name for value in model.graph.output][-len(xs) :]
-        self._grads = dict(zip(xs, names, strict=True))
-        seeds = list(model.graph.input)[-ys:]
-        self._seeds = {s.name: ir.serde.deserialize_value_info_proto(s, None) for s in seeds}
+    def __init__(self, graph: GradientGraph, providers: Sequence[ProviderLike] | None) -> None:
+        self.model = graph.model
+        self._session = InferenceSession(self.model, providers=providers)
+        self._grads = graph.grads
+        inputs = {value.name: value for value in self.model.graph.input}
+        self._seeds = {
+            name: ir.serde.deserialize_value_info_proto(inputs[name], None)
+            for name in graph.seeds.values()
+        }
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """Compute the gradients; torch tensors if one was fed, numpy arrays otherwise.

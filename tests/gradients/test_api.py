@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+import torch
 
 from graph.text import proto
 from onnxtrain.errors import GraphError, LossError, ParameterError, SaveError
@@ -106,6 +107,7 @@ def test_the_result_can_be_differentiated_again_and_again() -> None:
     third = build_gradient_graph(second, "x", loss="x_grad.2")
     onnx.checker.check_model(third)
     assert outputs(third) == ["y", "x_grad", "x_grad.2", "x_grad.3"]
+    assert len({node.name for node in third.graph.node}) == len(third.graph.node)
     found = run(third, x=2)
     assert [float(found[name]) for name in outputs(third)] == [16, 32, 48, 48]
 
@@ -117,6 +119,25 @@ def test_a_hessian_times_a_vector() -> None:
     found = run(second, x=[1, 2], w_grad_grad=[1, 10])
     assert found["w_grad.2"].tolist() == [2, 80]
     assert found["x_grad"].tolist() == [12, 320]
+
+
+def test_a_penalty_on_the_gradient_of_a_network() -> None:
+    text = """(float[3,4] x) => (float p) <float[4,2] w = {%s}> {
+        a = MatMul(x, w)  h = Tanh(a)  s = Softmax(h)  q = Mul(s, s)  p = ReduceSum<keepdims=0>(q)
+    }"""
+    rng = np.random.default_rng(0)
+    weights, x = rng.normal(size=(4, 2)).astype(np.float32), rng.normal(size=(3, 4))
+    x = x.astype(np.float32)
+    given = proto(text % ", ".join(map(repr, weights.ravel().tolist())))
+    second = build_gradient_graph(build_gradient_graph(given, "x", loss="p"), "w", "x_grad")
+    seed = rng.normal(size=(3, 4)).astype(np.float32)
+    found = run(second, x=x, x_grad_grad=seed)["w_grad"]
+
+    leaf, w = torch.tensor(x, requires_grad=True), torch.tensor(weights, requires_grad=True)
+    p = torch.tanh(leaf @ w).softmax(-1).square().sum()
+    (first,) = torch.autograd.grad(p, leaf, create_graph=True)
+    (want,) = torch.autograd.grad(first, w, torch.tensor(seed))
+    np.testing.assert_allclose(found, want.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_names_of_gradients_that_are_taken_are_numbered() -> None:

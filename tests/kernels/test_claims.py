@@ -72,10 +72,15 @@ def test_inputs_need_not_be_contiguous(
 def test_taking_over_storage_changes_nothing(case: Case, dtype: DataType) -> None:
     inputs = draw(case, dtype)
     model = with_fresh_inputs(one_node_model(case, inputs))
-    registry = KernelRegistry([*default_registry().kernels(), copies.declared(copies.copy)])
+    registry = _with_copies()
     feeds = feeds_of(case, inputs)
     with_reuse = run_model(model, feeds, registry=registry, reuse=True)
     assert claims.identical(with_reuse, run_model(model, feeds, registry=registry, reuse=False))
+
+
+@functools.cache
+def _with_copies() -> KernelRegistry:
+    return KernelRegistry([*default_registry().kernels(), copies.declared(copies.copy)])
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in table()])

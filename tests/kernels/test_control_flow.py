@@ -73,9 +73,10 @@ def test_an_output_never_is_the_caller_s_array() -> None:
     assert X[0] == 1.0
 
 
-def loop(body: str, outer: str = "", outputs: str = "float[3] y", opset_inputs: str = "") -> str:
-    return f"""(int64 m, bool c, float[3] x{opset_inputs}) => ({outputs}) {{
-      {outer} {", ".join(o.split()[-1] for o in outputs.split(", "))} = Loop (m, c, x) <body = {body}>
+def loop(body: str, outer: str = "", outputs: str = "float[3] y") -> str:
+    names = ", ".join(output.split()[-1] for output in outputs.split(", "))
+    return f"""(int64 m, bool c, float[3] x) => ({outputs}) {{
+      {outer} {names} = Loop (m, c, x) <body = {body}>
     }}"""
 
 
@@ -134,7 +135,9 @@ def test_if_inside_a_loop_sees_both_outer_scopes(device: str) -> None:
     expected = X
     for i in range(4):
         expected = expected + np.abs(X) if i < 2 else expected * np.abs(X)
-    np.testing.assert_array_equal(run(text, device, m=np.array(4), c=np.array(True), x=X)[0], expected)
+    np.testing.assert_array_equal(
+        run(text, device, m=np.array(4), c=np.array(True), x=X)[0], expected
+    )
 
 
 def test_names_of_a_body_may_hide_outer_ones(device: str) -> None:
@@ -143,7 +146,9 @@ def test_names_of_a_body_may_hide_outer_ones(device: str) -> None:
            go_on = Identity(go)  z = Neg(v)  w = Add(z, z) }""",
         outer="z = Abs(x)  u = Add(z, z)",
     )
-    np.testing.assert_array_equal(run(text, device, m=np.array(1), c=np.array(True), x=X)[0], -2 * X)
+    np.testing.assert_array_equal(
+        run(text, device, m=np.array(1), c=np.array(True), x=X)[0], -2 * X
+    )
 
 
 def test_a_body_may_return_what_it_was_given(device: str) -> None:
@@ -254,10 +259,10 @@ def test_sequence_map_refuses_sequences_of_different_lengths() -> None:
 
 
 def test_scan_refuses_inputs_of_different_lengths() -> None:
-    text = """(float[3,2] x, float[4,2] z) => (float[3,2] rows) {
+    text = """(float[N,2] x, float[M,2] z) => (float[K,2] rows) {
       rows = Scan (x, z) <num_scan_inputs = 2,
         body = b (float[2] r, float[2] q) => (float[2] o) { o = Mul(q, r) }> }"""
-    with pytest.raises(Exception, match="different|Dimension mismatch|fit"):
+    with pytest.raises(NodeError, match="different lengths"):
         run(text, x=ROWS, z=np.zeros((4, 2), np.float32))
 
 
@@ -308,5 +313,3 @@ def test_on_a_gpu_what_is_moved_in_a_branch_is_moved_again_elsewhere() -> None:
       z = Add(shape, shape) }"""
     source = cuda_plan(text).source()
     compile(source, "plan", "exec")
-
-

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import FeedError, GraphError
-from onnxtrain.gradients.api import build_gradient_graph
+from onnxtrain.gradients.api import gradient_graph
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.types import FLOATS, INTEGERS, DataType, type_string
 
@@ -91,14 +91,13 @@ class Differences:
 
     def _gradients(self, model: ir.Model, xs: Sequence[str]) -> dict[str, Array]:
         """The gradient of each parameter by the graph; zero where nothing depends on it."""
-        made = build_gradient_graph(model, xs, self._ys, allow_unused=True)
-        session = InferenceSession(made)
-        seeds = [value.name for value in made.graph.input][-len(self._ys) :]
-        found = [value.name for value in made.graph.output][len(self._ys) :]
-        feeds = {**self._feeds, **dict(zip(seeds, self._weights, strict=True))}
-        grads = dict(zip(found, session.run(found, feeds) if found else [], strict=True))
-        zeros = {x: np.zeros_like(self._feeds[x]) for x in xs}
-        return {x: np.asarray(grads.get(f"{x}_grad", zeros[x])) for x in xs}
+        made = gradient_graph(model, xs, self._ys, allow_unused=True)
+        weights = dict(zip(self._ys, self._weights, strict=True))
+        feeds = {**self._feeds, **{seed: weights[y] for y, seed in made.seeds.items()}}
+        names = list(made.grads.values())
+        found = InferenceSession(made.model).run(names, feeds) if names else []
+        grads = dict(zip(made.grads, found, strict=True))
+        return {x: np.asarray(grads.get(x, np.zeros_like(self._feeds[x]))) for x in xs}
 
     def check(self, name: str, samples: int) -> Checked:
         """Compare the slopes of a parameter along random directions; gives the worst."""

@@ -10,7 +10,7 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
-from onnxtrain.types import FLOATS, ONNX, DataType
+from onnxtrain.types import FLOATS, ONNX, DataType, op_name
 
 _DOUBLE = "tensor(double)"
 _TYPE_ATTRIBUTES = ("to", "dtype")
@@ -43,7 +43,20 @@ def in_double(model: ir.Model) -> ir.Model:
     for value, shape in shapes.items():
         if value.shape is None:
             value.shape = shape
+    _check(model)
     return model
+
+
+def _check(model: ir.Model) -> None:
+    """Every node must take the doubles that it is given now."""
+    for node in model.graph.all_nodes():
+        for index, value in enumerate(node.inputs):
+            double = value is not None and value.dtype == DataType.DOUBLE
+            if double and not _takes_double(node, index, model):
+                raise GraphError(
+                    f"cannot turn the model into double: node '{node.name}' "
+                    f"({op_name(node.domain, node.op_type)}) does not take it as input {index}"
+                )
 
 
 def _version(node: ir.Node, model: ir.Model) -> int:

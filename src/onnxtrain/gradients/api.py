@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -52,6 +53,33 @@ def build_gradient_graph(
         NoGradientError: if an operator in the way has no gradient rule.
         ParameterError: if an x is not in the graph or not floating point, or nothing depends on it.
     """
+    return gradient_graph(model, xs, ys, loss, allow_unused=allow_unused).model
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientGraph:
+    """A model with gradients, and the names that they got.
+
+    Attributes:
+        model: The model.
+        grads: Name of the gradient of each x.
+        seeds: Name of the input for the gradient of each y.
+    """
+
+    model: onnx.ModelProto
+    grads: dict[str, str]
+    seeds: dict[str, str]
+
+
+def gradient_graph(
+    model: ModelLike,
+    xs: str | Iterable[str],
+    ys: str | Iterable[str] = (),
+    loss: str | None = None,
+    *,
+    allow_unused: bool = False,
+) -> GradientGraph:
+    """Like ``build_gradient_graph``, for callers that need the names."""
     working = prepare(load_model(model, own=True))
     ir.external_data.load_to_model(working)
     graph = working.graph
@@ -63,13 +91,18 @@ def build_gradient_graph(
     y_values = _find(known, given, graph, GraphError)
     losses = _find(known, [] if loss is None else [loss], graph, GraphError)
     _claim_prefixes(known, graph)
-    seeds = {y: _seed_input(graph, y) for y in y_values}
-    seeds |= {y: seed_of(graph, y) for y in losses}
+    inputs = {y: _seed_input(graph, y) for y in y_values}
+    seeds = inputs | {y: seed_of(graph, y) for y in losses}
     grads = backward(graph, x_values, seeds)
     if not allow_unused:
         _check_reached(x_values, grads, [*losses, *y_values])
-    _return(graph, grads, set(seeds.values()))
-    return ir.to_proto(working)
+    returned = _return(graph, grads, set(seeds.values()))
+    _distinct_nodes(graph)
+    return GradientGraph(ir.to_proto(working), _by_name(returned), _by_name(inputs))
+
+
+def _by_name(grads: Mapping[ir.Value, ir.Value]) -> dict[str, str]:
+    return {str(value.name): str(grad.name) for value, grad in grads.items()}
 
 
 def _names(given: str | Iterable[str]) -> list[str]:
@@ -157,8 +190,9 @@ def _check_reached(
 
 def _return(
     graph: ir.Graph, grads: Mapping[ir.Value, ir.Value], seeds: Collection[ir.Value]
-) -> None:
+) -> dict[ir.Value, ir.Value]:
     """Make gradients the last outputs of a graph, each under a name of its own."""
+    returned = {}
     for x, grad in grads.items():
         name = f"{x.name}_grad"
         if grad in seeds:
@@ -166,6 +200,19 @@ def _return(
         if grad.name != name:
             grad.name = _numbered(name, graph)
         graph.outputs.append(grad)
+        returned[x] = grad
+    return returned
+
+
+def _distinct_nodes(graph: ir.Graph) -> None:
+    """Number nodes whose name an earlier gradient graph gave already, since errors name nodes."""
+    taken: set[str] = set()
+    for node in graph:
+        name, count = str(node.name), 1
+        while node.name in taken:
+            count += 1
+            node.name = f"{name}.{count}"
+        taken.add(str(node.name))
 
 
 def _copy(graph: ir.Graph, x: ir.Value, grad: ir.Value) -> ir.Value:

@@ -39,7 +39,7 @@ def inline_functions(model: ir.Model) -> None:
         else:
             converted = onnx.inliner.inline_local_functions(ir.to_proto(model), True)
             model.graph = ir.from_proto(converted).graph
-    except (ir.passes.PassError, RuntimeError, ValueError) as error:
+    except (ir.passes.InvariantError, RuntimeError, ValueError) as error:
         raise GraphError(f"cannot inline the functions of the model: {error}") from error
     model.functions.clear()
 

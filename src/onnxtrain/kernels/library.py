@@ -36,11 +36,12 @@ TRAINING_IN_ONNX_DOMAIN = frozenset(
         "AveragePoolGrad",
         "MaxPoolGrad",
         "SimplifiedLayerNormalization",
+        "SoftmaxCrossEntropyLoss",
         "SparseSoftmaxCrossEntropy",
         "SparseSoftmaxCrossEntropyGrad",
     }
 )
-"""Training operators which the reference put into ONNX's own domain."""
+"""Operators of ONNX's own domain whose kernels the reference ships with training."""
 
 
 @functools.cache

@@ -64,6 +64,7 @@ class Kernel:
         special: The planner's own word for forms that are not a plain call (``yield``).
         host_params: Parameters of a subgraph (by index) that the kernel passes from the host.
         host_results: Results of a subgraph (by index) that the kernel reads on the host.
+        text: Whether it reads strings (numpy arrays) itself; others only see where they are.
     """
 
     fn: Callable[..., Any]
@@ -84,6 +85,7 @@ class Kernel:
     special: str | None = None
     host_params: tuple[int, ...] = ()
     host_results: tuple[int, ...] = ()
+    text: bool = False
     inputs: tuple[str, ...] = ()
     variadic: str | None = None
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -252,6 +254,7 @@ def kernel(
     special: str | None = None,
     host_params: Sequence[int] = (),
     host_results: Sequence[int] = (),
+    text: bool = False,
     registry: KernelRegistry | None = DECLARED,
     **types: Iterable[DataType],
 ) -> Callable[[_F], _F]:
@@ -278,6 +281,7 @@ def kernel(
                 special=special,
                 host_params=tuple(host_params),
                 host_results=tuple(host_results),
+                text=text,
                 **_signature(fn, name, needs),
             )
             _check_facts(made)

@@ -35,13 +35,13 @@ def each(function: Callable[[str], Any], x: Text) -> Text:
     return np.array([function(item) for item in x.reshape(-1)], object).reshape(x.shape)
 
 
-@kernel("StringConcat", since=20, T=TEXT)
+@kernel("StringConcat", since=20, text=True, T=TEXT)
 def string_concat(x: Text, y: Text) -> Text:
     """Each string of x followed by that of y."""
     return np.asarray(x + y, object)
 
 
-@kernel("StringSplit", since=20, outputs=2, T1=TEXT)
+@kernel("StringSplit", since=20, text=True, outputs=2, T1=TEXT)
 def string_split(
     x: Text, *, delimiter: str | None = None, maxsplit: int = -1
 ) -> tuple[Text, Tensor]:
@@ -54,7 +54,7 @@ def string_split(
     return np.array(padded, object).reshape(*x.shape, most), numbers
 
 
-@kernel("RegexFullMatch", since=20, T1=TEXT)
+@kernel("RegexFullMatch", since=20, text=True, T1=TEXT)
 def regex_full_match(x: Text, *, pattern: str) -> Tensor:
     """Whether all of each string matches a regular expression."""
     matches = re.compile(pattern).fullmatch
@@ -62,7 +62,7 @@ def regex_full_match(x: Text, *, pattern: str) -> Tensor:
     return torch.tensor(found, dtype=torch.bool).reshape(x.shape)
 
 
-@kernel("StringNormalizer", since=10)
+@kernel("StringNormalizer", since=10, text=True)
 def string_normalizer(
     x: Text,
     *,
@@ -93,16 +93,14 @@ def _plain(word: str) -> str:
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
-@kernel("Equal", since=19, T=TEXT)
+@kernel("Equal", since=19, text=True, T=TEXT)
 def equal(a: Text, b: Text) -> Tensor:
     """Whether two strings are the same."""
     return torch.from_numpy(np.asarray(a == b, bool))
 
 
-@kernel("Cast", since=9, needs=["device"], T1=TEXT)
-def cast_from_text(
-    input: Text, *, to: int, saturate: int = 1, round_mode: str = "up", device: torch.device
-) -> Any:
+@kernel("Cast", since=9, text=True, T1=TEXT)
+def cast_from_text(input: Text, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     """The numbers that strings stand for (or the strings themselves)."""
     return _from_text(input, DataType(to), saturate, round_mode)
 
@@ -113,7 +111,7 @@ def cast_to_text(input: Tensor, *, to: int, saturate: int = 1, round_mode: str =
     return _to_text(input)
 
 
-@kernel("CastLike", since=15, needs=["out_types"], T1=TEXT)
+@kernel("CastLike", since=15, text=True, needs=["out_types"], T1=TEXT)
 def cast_like_from_text(
     input: Text,
     target_type: Any,
@@ -126,7 +124,7 @@ def cast_like_from_text(
     return _from_text(input, DataType(out_types[0][0]), saturate, round_mode)
 
 
-@kernel("CastLike", since=15, T1=CASTABLE, T2=TEXT)
+@kernel("CastLike", since=15, text=True, T1=CASTABLE, T2=TEXT)
 def cast_like_to_text(
     input: Tensor, target_type: Text, *, saturate: int = 1, round_mode: str = "up"
 ) -> Text:
@@ -158,7 +156,7 @@ def _to_text(x: Tensor) -> Text:
     return each(lambda item: _SPECIAL.get(str(item), str(item)), array_of(x).astype(object))
 
 
-@kernel("TfIdfVectorizer", since=9, host=["x"], needs=["device"])
+@kernel("TfIdfVectorizer", since=9, text=True, host=["x"], needs=["device"])
 def tf_idf_vectorizer(
     x: Any,
     *,

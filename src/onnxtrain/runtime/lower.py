@@ -18,6 +18,7 @@ from onnxtrain.runtime import copies, lifetimes, placement
 from onnxtrain.runtime.check import check
 from onnxtrain.runtime.names import Names
 from onnxtrain.runtime.order import scheduled
+from onnxtrain.runtime.places import by_place
 from onnxtrain.runtime.plan import Argument, Block, Plan, Step
 from onnxtrain.runtime.render import attribute_text, host_literal, is_default, parameter
 from onnxtrain.runtime.resources import RESOURCE_NAMES, is_wanted, resource_text
@@ -80,6 +81,7 @@ class _Lowering:
         self.state = {name: self.names.fresh(f"s_{name}") for name in sorted(state)}
         self.host: set[ir.Value] = set()
         self.moved: dict[tuple[ir.Value, bool], str] = {}
+        self.handed: dict[ir.Value, ir.Value] = {}
         self.values: dict[str, ir.Value] = {}
         self.missing: list[str] = []
 
@@ -161,7 +163,7 @@ class _Lowering:
         steps.append(
             Step(
                 kernel,
-                self.function(kernel),
+                self._function_for(node, kernel),
                 tuple(args),
                 tuple(reads),
                 tuple(outputs),
@@ -225,6 +227,8 @@ class _Lowering:
         outer, bodies = self.moved, {}
         for key, graph in graphs.items():
             self.host |= placement.host_parameters(kernel, graph)
+            if not graph.inputs:
+                self.handed.update(zip(graph.outputs, node.outputs, strict=False))
             self.moved = dict(outer)
             bodies[key] = (self._steps(graph), self.moved)
         places = placement.result_places(kernel, graphs, self.host)
@@ -278,7 +282,10 @@ class _Lowering:
 
     def _only_host_uses(self, value: ir.Value) -> bool:
         uses = value.uses()
-        if not uses or value.is_graph_output():
+        if value.is_graph_output():
+            outer = self.handed.get(value)
+            return outer is not None and not uses and self._only_host_uses(outer)
+        if not uses:
             return False
         for node, index in uses:
             kernel = self._resolve_quietly(node)
@@ -342,6 +349,15 @@ class _Lowering:
         return Argument(
             value.name or "", self._local(value), value.type, value.shape, value in self.host
         )
+
+    def _function_for(self, node: ir.Node, kernel: Kernel) -> str:
+        """The kernel's name, or that of a version which moves strings by their places."""
+        if not placement.moves_text(node, kernel):
+            return self.function(kernel)
+        texts = tuple(placement.is_text(value) for value in node.outputs)
+        name = self.names.of((kernel.fn, texts), kernel.fn.__name__, "text_")
+        self.functions[name] = by_place(kernel.fn, texts, single=kernel.outputs == 1)
+        return name
 
     def function(self, kernel: Kernel) -> str:
         """The name under which a program calls a kernel."""

@@ -8,12 +8,19 @@ import onnx_ir as ir
 
 from onnxtrain.kernels.registry import Kernel
 from onnxtrain.runtime.render import parameter
-from onnxtrain.types import DataType
+from onnxtrain.types import ONNX, DataType
 
 
 def is_text(value: ir.Value | None) -> bool:
     """Whether a value holds strings, which never leave the host."""
     return value is not None and value.dtype == DataType.STRING
+
+
+def moves_text(node: ir.Node, kernel: Kernel) -> bool:
+    """Whether a node gets strings that its kernel cannot read, only move."""
+    if kernel.text or node.domain != ONNX or subgraphs(node):
+        return False
+    return any(is_text(value) for value in node.inputs)
 
 
 def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:

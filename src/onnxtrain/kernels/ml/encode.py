@@ -18,7 +18,7 @@ from onnxtrain.types import ML, DataType
 Types = Sequence[tuple[int, Any]]
 
 
-@kernel("LabelEncoder", domain=ML, since=2, needs=["out_types"])
+@kernel("LabelEncoder", domain=ML, text=True, since=2, needs=["out_types"])
 def label_encoder(
     x: Any,
     *,
@@ -105,7 +105,7 @@ def _sorted(
     )
 
 
-@kernel("LabelEncoder", domain=ML, until=1, needs=["out_types"])
+@kernel("LabelEncoder", domain=ML, text=True, until=1, needs=["out_types"])
 def label_encoder_1(
     x: Any,
     *,
@@ -126,7 +126,7 @@ def label_encoder_1(
     )
 
 
-@kernel("CategoryMapper", domain=ML, needs=["out_types"])
+@kernel("CategoryMapper", domain=ML, text=True, needs=["out_types"])
 def category_mapper(
     x: Any,
     *,
@@ -143,7 +143,7 @@ def category_mapper(
     return _mapped(x, names, numbers, default_int64, DataType.INT64)
 
 
-@kernel("OneHotEncoder", domain=ML)
+@kernel("OneHotEncoder", domain=ML, text=True)
 def one_hot_encoder(
     x: Any,
     *,

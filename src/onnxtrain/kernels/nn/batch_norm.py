@@ -89,6 +89,7 @@ def batch_norm_internal(
     """
     if not training_mode:
         return infer(x, scale, b, input_mean, input_var, epsilon), None, None, None, None
+    check(x, scale, b, input_mean, input_var)
     y, mean, var, inverse = train(x, scale, b, epsilon)
     count = math.prod(x.shape) // channels(x)
     sample_var = var * (count / max(count - 1, 1)) if x.is_cuda else var

@@ -53,6 +53,13 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         )
     if dy.numel() == 0:
         return dy.new_zeros(shape)
+    if indices.numel() == 1:
+        place = wrapped(indices, size).long().reshape(1)
+        return (
+            dy.new_zeros(outer, size, inner)
+            .index_copy_(1, place, dy.reshape(outer, 1, inner))
+            .view(shape)
+        )
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
     total = sum_rows(
         wrapped(indices, size).long().reshape(-1),

@@ -75,6 +75,7 @@ def gru_training(
 ) -> tuple[Tensor, ...]:
     """GRU that also returns z, r and n of every time."""
     scan.refuse(sl, clip, activations, DEFAULT)
+    scan.check_weights(w, r, 3)
     hidden = r.shape[-1]
     every, gates, finals = [], [], []
     for d, reverse in enumerate(scan.reversals(direction)):

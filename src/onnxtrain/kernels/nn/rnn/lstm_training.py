@@ -35,6 +35,7 @@ def lstm_training(
 ) -> tuple[Tensor, ...]:
     """LSTM that also returns C and the gates i, o, f, c of every time."""
     _refuse(sl, clip, activations, input_forget)
+    scan.check_weights(w, r, 4)
     hidden = r.shape[-1]
     every: list[list[Tensor]] = [[], [], []]
     finals = []

@@ -104,6 +104,17 @@ def refuse(
         raise ValueError(f"activations are {names}, layers with a gradient know {list(default)}")
 
 
+def check_weights(w: Tensor, r: Tensor, gates: int) -> None:
+    """Refuse weights whose rows are not one block of the hidden size for each gate."""
+    rows = gates * r.shape[-1]
+    for name, weights in (("W", w), ("R", r)):
+        if weights.ndim != 3 or weights.shape[1] != rows:
+            raise ValueError(
+                f"Input {name} must have shape [directions, {rows}, ...], "
+                f"got {tuple(weights.shape)}"
+            )
+
+
 def turned(reverse: bool) -> Callable[[Tensor], Tensor]:
     """Brings a sequence [time, ...] into the order in which a direction runs, and back."""
     return (lambda x: x.flip(0)) if reverse else (lambda x: x)
