@@ -49,7 +49,7 @@ bench: $(READY)
 
 golden: $(READY) $(REFERENCE)/.ready
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py
-	$(BIN)/python -c "from onnxtrain.artifacts import odtc; \
+	$(BIN)/python -c "from onnxtrain.formats import odtc; \
 	  data = odtc.read_checkpoint('tests/golden/checkpoints/artifacts.ckpt'); \
 	  odtc.write_checkpoint('build/split.ckpt', data, external_threshold=0)"
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py build/split.ckpt

@@ -52,9 +52,7 @@ def test_type_names_and_types_are_the_schema_s(item: Registration) -> None:
         assert [t.name for t in types if f"tensor({dtype_name(t)})" not in allowed[name]] == []
 
 
-@pytest.mark.parametrize(
-    ("provider", "absent"), [(CUDA, set()), (CPU, ONLY_CUDA)], ids=str
-)
+@pytest.mark.parametrize(("provider", "absent"), [(CUDA, set()), (CPU, ONLY_CUDA)], ids=str)
 def test_training_registry(provider: Provider, absent: set[str]) -> None:
     registry = KernelRegistry()
     REGISTER[provider](registry)

@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 
 from cli.small import classifier, samples
 from onnxtrain import artifacts
-from onnxtrain.artifacts import odtc
+from onnxtrain.formats import odtc
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
 WEIGHTS = ["w1", "b1", "w2", "b2"]

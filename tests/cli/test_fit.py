@@ -11,7 +11,7 @@ import pytest
 
 import onnxtrain
 from cli.small import FEATURES, classifier, samples
-from onnxtrain.artifacts.native import read_native
+from onnxtrain.formats.native import read_native
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
 LONG = (*FIT, "--batch-size", "4", "--steps", "1000")

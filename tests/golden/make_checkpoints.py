@@ -8,7 +8,7 @@ By itself the reference moves values to a data file from 1.8 GB on. To get a sma
 ``external.ckpt`` that it wrote, first split a checkpoint in onnxtrain's own environment, then give
 the name of the result to this script::
 
-    python -c "from onnxtrain.artifacts import odtc as o; o.write_checkpoint('split.ckpt', \
+    python -c "from onnxtrain.formats import odtc as o; o.write_checkpoint('split.ckpt', \
         o.read_checkpoint('tests/golden/checkpoints/artifacts.ckpt'), external_threshold=0)"
     python tests/golden/make_checkpoints.py split.ckpt
 

@@ -9,8 +9,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnxtrain import onnxblock
-from onnxtrain.artifacts import odtc
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats import odtc
 
 
 def split(model: onnx.ModelProto) -> Any:

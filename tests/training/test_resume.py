@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from onnxtrain import Trainer
-from onnxtrain.artifacts.native import read_native, write_native
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.native import read_native, write_native
 from training.small import batch_of, mlp, model_of, normal
 
 BATCHES = [batch_of(seed=seed) for seed in range(6)]

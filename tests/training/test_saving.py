@@ -242,7 +242,7 @@ def test_a_model_may_replace_its_own_file(tmp_path):
 
 
 def test_large_models_are_saved_with_external_data(tmp_path, monkeypatch):
-    monkeypatch.setattr("onnxtrain.artifacts.models.EXTERNAL_BYTES", 1)
+    monkeypatch.setattr("onnxtrain.formats.models.EXTERNAL_BYTES", 1)
     trainer = trained(external(tmp_path / "original"), trainable=["fc1.*"])
     (tmp_path / "elsewhere").mkdir()
     trainer.save(tmp_path / "elsewhere" / "trained.onnx")

@@ -11,8 +11,8 @@ from typing import Any
 import onnx
 
 from onnxtrain import onnxblock
-from onnxtrain.artifacts.files import ArtifactPaths, atomic_write
 from onnxtrain.errors import ModelError
+from onnxtrain.formats.files import ArtifactPaths, atomic_write
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
 from onnxtrain.transforms.protos import build_training_models

@@ -35,9 +35,9 @@ def export(
     ] = None,
 ) -> None:
     """Write a model with a checkpoint's weights."""
-    from onnxtrain.artifacts.files import ArtifactPaths
-    from onnxtrain.artifacts.models import save_model, save_trained
-    from onnxtrain.artifacts.native import looks_like
+    from onnxtrain.formats.files import ArtifactPaths
+    from onnxtrain.formats.models import save_model, save_trained
+    from onnxtrain.formats.native import looks_like
     from onnxtrain.graph.load import load_model, load_source
 
     kind = looks_like(checkpoint)
@@ -56,7 +56,7 @@ def export(
 
 def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
     """The trained weights of a checkpoint, which must be those of the model."""
-    from onnxtrain.artifacts.native import read_native
+    from onnxtrain.formats.native import read_native
     from onnxtrain.graph.prepare import prepare
 
     tensors, _ = read_native(checkpoint)
@@ -70,7 +70,7 @@ def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
 
 def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:
     """The evaluation model with parameters as initializers, cut down to some outputs."""
-    from onnxtrain.artifacts import odtc
+    from onnxtrain.formats import odtc
     from onnxtrain.transforms.extract import extract
 
     data = odtc.read_checkpoint(checkpoint)

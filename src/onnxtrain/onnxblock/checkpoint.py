@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx
 
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats import odtc
 from onnxtrain.onnxblock.onnxblock import Parameters
 
 
@@ -25,9 +26,6 @@ def save_checkpoint(
         path_to_checkpoint: the file to write.
         nominal_checkpoint: whether to write names and types only, without values.
     """
-    # Imported here because artifacts are made with blocks and thus import this package.
-    from onnxtrain.artifacts import odtc
-
     trainable, frozen = parameters
     data = odtc.CheckpointData(
         trainable=_arrays(trainable), frozen=_arrays(frozen), nominal=nominal_checkpoint
@@ -43,9 +41,6 @@ def load_checkpoint_to_model(
     Raises:
         CheckpointError: if the checkpoint is nominal, or a parameter has another shape or type.
     """
-    # Imported here because artifacts are made with blocks and thus import this package.
-    from onnxtrain.artifacts import odtc
-
     data = odtc.read_checkpoint(path_to_checkpoint)
     if data.nominal:
         raise CheckpointError(

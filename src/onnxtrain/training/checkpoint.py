@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from onnxtrain.artifacts import odtc
 from onnxtrain.errors import CheckpointError, ParameterError
+from onnxtrain.formats import odtc
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 
 GROUP = "group0"

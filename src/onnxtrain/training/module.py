@@ -11,8 +11,8 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from onnxtrain.artifacts.models import save_model
 from onnxtrain.errors import CheckpointError, ModelError, ParameterError
+from onnxtrain.formats.models import save_model
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.dtypes import array_of, from_torch

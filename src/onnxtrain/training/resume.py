@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from onnxtrain.artifacts.native import read_native, write_native
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.native import read_native, write_native
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 
 if TYPE_CHECKING:

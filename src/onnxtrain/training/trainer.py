@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from onnxtrain.artifacts.models import save_trained
 from onnxtrain.errors import FeedError, OptionError
+from onnxtrain.formats.models import save_trained
 from onnxtrain.graph.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.onnxblock import Block

@@ -125,7 +125,7 @@ DEFORM = [
     _deform(normal(2, 1, 5, 5), normal(1, 1, 2, 2), normal(2, 8, 3, 3), dilations=(2, 2)),
 ]  # fmt: skip
 REGIONS = [
-    given(torch.tensor([[0.2, 0.4, 4.6, 3.9], [1.0, 1.5, 3.2, 5.7], [-2.0, -3.0, 8.0, 1.0]])),
+    given(torch.tensor([[0.25, 0.5, 4.75, 4.0], [1.0, 1.5, 3.25, 5.75], [-2.0, -3.0, 8.0, 1.0]])),
     given([0, 1, 0]),
 ]
 
@@ -179,7 +179,7 @@ def _aligned_10(*inputs: torch.Tensor, **attributes: Any) -> torch.Tensor:
     return _aligned(*inputs, coordinate_transformation_mode="output_half_pixel", **attributes)
 
 
-_SIZE = {"output_height": 2, "output_width": 3}
+_SIZE = {"output_height": 2, "output_width": 4}
 _IMAGES = normal(2, 3, 6, 7)
 ALIGN = [
     Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, {**_SIZE, "sampling_ratio": 2}, gradient=False),

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from onnxtrain.artifacts.arrays import Array, check_shape, from_raw, read_raw
-from onnxtrain.artifacts.odtc import schema
-from onnxtrain.artifacts.odtc.data import ELEMENT_TYPES, CheckpointData, OptimizerGroup
-from onnxtrain.artifacts.odtc.flatbuffer import Buffer, Table
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.arrays import Array, check_shape, from_raw, read_raw
+from onnxtrain.formats.odtc import schema
+from onnxtrain.formats.odtc.data import ELEMENT_TYPES, CheckpointData, OptimizerGroup
+from onnxtrain.formats.odtc.flatbuffer import Buffer, Table
 
 Value = TypeVar("Value")
 

@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 import pytest
 
-from onnxtrain.artifacts import files, staging
-from onnxtrain.artifacts.files import atomic_write, atomic_write_pair, finish_pending, open_pair
 from onnxtrain.errors import CheckpointError, SaveError
+from onnxtrain.formats import files, staging
+from onnxtrain.formats.files import atomic_write, atomic_write_pair, finish_pending, open_pair
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork, file modes or flock")
 
@@ -65,7 +65,7 @@ def test_readers_never_see_a_mixture(tmp_path, data):
     path = tmp_path / "ckpt"
     code = """
         import sys
-        from onnxtrain.artifacts.files import atomic_write_pair
+        from onnxtrain.formats.files import atomic_write_pair
         always = sys.argv[3] == "True"
         for i in range(int(sys.argv[2])):
             content = b"%d" % i
@@ -86,7 +86,7 @@ def test_readers_never_see_a_mixture(tmp_path, data):
 
 DYING_SAVE = """
     import os, sys
-    from onnxtrain.artifacts.files import atomic_write, atomic_write_pair
+    from onnxtrain.formats.files import atomic_write, atomic_write_pair
     def dying(handle):
         handle.write(b"half")
         handle.flush()
@@ -154,7 +154,7 @@ def test_a_committed_save_does_not_come_back(tmp_path):
     atomic_write_pair(path, b"old", b"old data")
     code = """
         import os, sys
-        from onnxtrain.artifacts import files
+        from onnxtrain.formats import files
         files._publish = lambda *args: os._exit(1)
         files.atomic_write_pair(sys.argv[1], b"committed", b"committed data")
     """
@@ -203,7 +203,7 @@ def test_a_save_that_cannot_be_completed(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "not yours")
 
     monkeypatch.setattr(os, "replace", refuse)
-    monkeypatch.setattr("onnxtrain.artifacts.files._ATTEMPTS", 2)
+    monkeypatch.setattr("onnxtrain.formats.files._ATTEMPTS", 2)
     with pytest.raises(CheckpointError, match="may not be completed"):
         content(path)
     with pytest.raises(SaveError, match="not yours"):

@@ -14,10 +14,10 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxtrain.artifacts import native
-from onnxtrain.artifacts.native import looks_like, read_native, write_native
-from onnxtrain.artifacts.odtc import CheckpointData, write_checkpoint
 from onnxtrain.errors import CheckpointError, SaveError
+from onnxtrain.formats import native
+from onnxtrain.formats.native import looks_like, read_native, write_native
+from onnxtrain.formats.odtc import CheckpointData, write_checkpoint
 
 MANIFEST = {
     "step": 12,

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxtrain.artifacts.odtc import (
+from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.odtc import (
     CheckpointData,
     read_checkpoint,
     read_checkpoint_bytes,
     schema,
     write_checkpoint,
 )
-from onnxtrain.errors import CheckpointError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "checkpoints"
 CHECKPOINTS = ["artifacts", "nominal", "saved", "adamw", "sgd", "external", "types"]

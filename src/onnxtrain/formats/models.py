@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.artifacts.files import atomic_write, atomic_write_pair
+from onnxtrain.formats.files import atomic_write, atomic_write_pair
 from onnxtrain.graph.load import Source
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import write_back

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.artifacts.arrays import Array
+from onnxtrain.formats.arrays import Array
 
 ELEMENT_TYPES: dict[int, np.dtype[np.generic]] = {
     code: ir.DataType(code).numpy() for code in (*range(1, 8), *range(9, 21))

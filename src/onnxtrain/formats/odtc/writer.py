@@ -10,10 +10,10 @@ from typing import BinaryIO
 import flatbuffers
 import numpy as np
 
-from onnxtrain.artifacts.arrays import Array, raw_bytes, storable
-from onnxtrain.artifacts.odtc import schema
-from onnxtrain.artifacts.odtc.data import ELEMENT_TYPES, CheckpointData, OptimizerGroup
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.arrays import Array, raw_bytes, storable
+from onnxtrain.formats.odtc import schema
+from onnxtrain.formats.odtc.data import ELEMENT_TYPES, CheckpointData, OptimizerGroup
 
 EXTERNAL_THRESHOLD = 1800 * 2**20
 """Bytes from which on tensors go to a data file; FlatBuffers end at 2 GiB."""

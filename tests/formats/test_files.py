@@ -14,15 +14,15 @@ from typing import BinaryIO
 
 import pytest
 
-from onnxtrain.artifacts import files, staging
-from onnxtrain.artifacts.files import (
+from onnxtrain.errors import SaveError
+from onnxtrain.formats import files, staging
+from onnxtrain.formats.files import (
     ArtifactPaths,
     atomic_write,
     atomic_write_pair,
     data_path,
     open_pair,
 )
-from onnxtrain.errors import SaveError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork, file modes or flock")
 not_root = pytest.mark.skipif(
@@ -188,7 +188,7 @@ def test_limit_on_the_size_of_files(tmp_path):
     atomic_write_pair(path, b"old", b"old data")
     code = """
         import resource, sys
-        from onnxtrain.artifacts.files import atomic_write, atomic_write_pair
+        from onnxtrain.formats.files import atomic_write, atomic_write_pair
         from onnxtrain.errors import SaveError
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         for save in (atomic_write, lambda p, c: atomic_write_pair(p, b"new", c)):

@@ -24,8 +24,8 @@ from types import FrameType
 import numpy as np
 
 import onnxtrain.artifacts
-from onnxtrain.artifacts.files import atomic_write, atomic_write_pair, finish_pending, open_pair
-from onnxtrain.artifacts.odtc import CheckpointData, read_checkpoint, write_checkpoint
+from onnxtrain.formats.files import atomic_write, atomic_write_pair, finish_pending, open_pair
+from onnxtrain.formats.odtc import CheckpointData, read_checkpoint, write_checkpoint
 
 SOURCES = os.path.dirname(onnxtrain.artifacts.__file__)
 STOPPED = 9

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.artifacts.arrays import Array
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.arrays import Array
 
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")

@@ -9,15 +9,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxtrain.artifacts.odtc import (
+from onnxtrain.errors import CheckpointError, SaveError
+from onnxtrain.formats.odtc import (
     CheckpointData,
     OptimizerGroup,
     read_checkpoint,
     read_checkpoint_bytes,
     write_checkpoint,
 )
-from onnxtrain.artifacts.odtc.data import ELEMENT_TYPES
-from onnxtrain.errors import CheckpointError, SaveError
+from onnxtrain.formats.odtc.data import ELEMENT_TYPES
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "checkpoints"
 CHECKPOINTS = ["artifacts", "nominal", "saved", "adamw", "sgd", "external", "types"]

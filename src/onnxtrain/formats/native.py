@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from onnxtrain.artifacts.arrays import (
+from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.arrays import (
     Array,
     check_shape,
     from_raw,
@@ -26,8 +27,7 @@ from onnxtrain.artifacts.arrays import (
     read_raw,
     storable,
 )
-from onnxtrain.artifacts.files import atomic_write, finish_pending, loading
-from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.files import atomic_write, finish_pending, loading
 
 FORMAT = "onnxtrain-checkpoint"
 VERSION = 1

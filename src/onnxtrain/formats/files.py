@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from onnxtrain.artifacts.staging import (
+from onnxtrain.errors import CheckpointError, SaveError
+from onnxtrain.formats.staging import (
     Content,
     abandoned_files,
     is_at,
@@ -29,7 +30,6 @@ from onnxtrain.artifacts.staging import (
     sync_folder,
     written,
 )
-from onnxtrain.errors import CheckpointError, SaveError
 
 TRAINING_MODEL = "training_model.onnx"
 EVAL_MODEL = "eval_model.onnx"

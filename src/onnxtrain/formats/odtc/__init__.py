@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 
-from onnxtrain.artifacts.files import atomic_write, atomic_write_pair, loading, open_pair
-from onnxtrain.artifacts.odtc.data import CheckpointData, OptimizerGroup
-from onnxtrain.artifacts.odtc.reader import decode, has_external_data
-from onnxtrain.artifacts.odtc.writer import EXTERNAL_THRESHOLD, encode
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.files import atomic_write, atomic_write_pair, loading, open_pair
+from onnxtrain.formats.odtc.data import CheckpointData, OptimizerGroup
+from onnxtrain.formats.odtc.reader import decode, has_external_data
+from onnxtrain.formats.odtc.writer import EXTERNAL_THRESHOLD, encode
 
 __all__ = [
     "EXTERNAL_THRESHOLD",

@@ -1,0 +1,1 @@
+"""Files: models and checkpoints, read carefully and written atomically (no torch)."""
