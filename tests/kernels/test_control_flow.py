@@ -163,6 +163,12 @@ def test_a_body_may_return_what_it_was_given(device: str) -> None:
     np.testing.assert_array_equal(b, X)
 
 
+def test_a_node_may_leave_out_the_last_outputs() -> None:
+    text = COUNTED.replace(", float[N,3] rows)", ")").replace("y, rows =", "y =")
+    (y,) = run(text, m=np.array(3), c=np.array(True), x=X)
+    np.testing.assert_array_equal(y, X + 3)
+
+
 def test_sequences_go_round(device: str) -> None:
     text = """(int64 m, float[3] x) => (seq(float[3]) y) {
       none = SequenceEmpty <dtype = 1> ()

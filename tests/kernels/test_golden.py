@@ -151,7 +151,8 @@ def difference(ours: Any, theirs: Any) -> str | None:
 @pytest.mark.parametrize("case", VALUES)
 def test_values(case: dict[str, Any], device: str) -> None:
     ours, theirs = run(case, device), [stored(place) for place in case["outputs"]]
-    if device == "cuda" and (differs := UNBIASED_ON_CUDA.get(case["op"])):
+    differs = UNBIASED_ON_CUDA.get(case["op"], len(theirs))
+    if device == "cuda" and differs < len(theirs):
         theirs[differs] = None
     found = [difference(*pair) for pair in zip(ours, theirs, strict=True)]
     if reason := REASONS.get(case["case"]):

@@ -37,11 +37,19 @@ def inline_functions(model: ir.Model) -> None:
         if all(fits):
             passes.InlinePass()(model)
         else:
-            converted = onnx.inliner.inline_local_functions(ir.to_proto(model), True)
-            model.graph = ir.from_proto(converted).graph
+            model.graph = _converted(model)
     except (ir.passes.InvariantError, RuntimeError, ValueError) as error:
         raise GraphError(f"cannot inline the functions of the model: {error}") from error
     model.functions.clear()
+
+
+def _converted(model: ir.Model) -> ir.Graph:
+    """The main graph with functions inlined by ONNX, which converts them to the model's opset."""
+    graph = ir.from_proto(onnx.inliner.inline_local_functions(ir.to_proto(model), True)).graph
+    for name, value in graph.initializers.items():
+        if name in model.graph.initializers:
+            value.const_value = model.graph.initializers[name].const_value
+    return graph
 
 
 def _take_opsets(function: ir.Function, wanted: dict[str, int]) -> bool:

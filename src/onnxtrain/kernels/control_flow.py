@@ -60,12 +60,13 @@ def loop(
         _gather(gathered, values[count:], wanted[count:])
         iteration += 1
     axes = [0] * len(gathered)
-    return [*carried, *_joined(gathered, wanted[count:], axes, out_types[count:], device)]
+    rows = _joined(gathered, wanted[count:], axes, out_types[count:], device)
+    return [*carried, *rows][: len(wanted)]
 
 
 def _gather(gathered: list[list[Tensor]], values: Sequence[Tensor], wanted: Sequence[bool]) -> None:
-    """Add what one iteration gave to the lists of what is wanted."""
-    for items, value, asked in zip(gathered, values, wanted, strict=True):
+    """Add what one iteration gave to the lists of what is wanted; nodes may have fewer outputs."""
+    for items, value, asked in zip(gathered, values, wanted, strict=False):
         if asked:
             items.append(value)
 

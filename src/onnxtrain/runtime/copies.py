@@ -17,9 +17,13 @@ def to_device(x: Any, *, device: torch.device) -> Any:
     return _each(x, lambda tensor: _lifted(tensor, device))
 
 
+_WRITTEN = (torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
+"""Types of numbers that a device can write by itself."""
+
+
 def _lifted(x: Tensor, device: torch.device) -> Tensor:
     """A lone number is written by the device itself, which a captured graph can repeat."""
-    if x.ndim == 0 and x.device.type == "cpu":
+    if x.ndim == 0 and x.device.type == "cpu" and x.dtype in _WRITTEN:
         return torch.full((), x.item(), dtype=x.dtype, device=device)
     return x.to(device, non_blocking=True)
 
