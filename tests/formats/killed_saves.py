@@ -2,7 +2,7 @@
 
     python killed_saves.py SCENARIO FOLDER [--interrupt | --twice]
 
-For each line that the save executes in ``onnxtrain.artifacts``, a forked process saves and kills
+For each line that the save executes in ``onnxtrain.formats``, a forked process saves and kills
 itself there (``--interrupt``: is interrupted there, as by Ctrl-C). What a reader then finds must be
 the old content or the new, with nothing left over. With ``--twice`` the process that repairs a save
 that was cut off is killed at each of its lines as well. Prints, as JSON, how often the old and the
@@ -23,11 +23,11 @@ from types import FrameType
 
 import numpy as np
 
-import onnxtrain.artifacts
+import onnxtrain.formats
 from onnxtrain.formats.files import atomic_write, atomic_write_pair, finish_pending, open_pair
 from onnxtrain.formats.odtc import CheckpointData, read_checkpoint, write_checkpoint
 
-SOURCES = os.path.dirname(onnxtrain.artifacts.__file__)
+SOURCES = os.path.dirname(onnxtrain.formats.__file__)
 STOPPED = 9
 Save = Callable[[pathlib.Path], object]
 

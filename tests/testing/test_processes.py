@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+import torch.distributed
 
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.distributed.layout import Mesh
@@ -23,6 +24,8 @@ def test_each_rank_returns_something() -> None:
 
 
 def misfortune(groups: Groups) -> int:
+    torch.distributed.barrier()  # nobody falls before all have met
+    time.sleep(1)
     if groups.rank == 0:
         raise KeyError("lost")
     if groups.rank == 1:
