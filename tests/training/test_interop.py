@@ -76,6 +76,8 @@ def test_our_artifacts_give_their_numbers(name, tmp_path):
     losses, grads = train(name, state, module, optimizer, len(numbers["losses"]))
     assert_gradients(grads, numbers)
     np.testing.assert_allclose(losses, numbers["losses"].ravel(), rtol=1e-4)
+    # Adam moves an element by up to the learning rate whatever the size of its gradient, so where a
+    # gradient is zero but for rounding, the direction of ten steps of 1e-3 is rounding too.
     for parameter, value in state.parameters:
         expected = numbers[f"param/{parameter}"]
         np.testing.assert_allclose(value.data, expected, rtol=1e-2, atol=2e-4, err_msg=parameter)
