@@ -76,11 +76,14 @@ def test_our_artifacts_give_their_numbers(name, tmp_path):
     losses, grads = train(name, state, module, optimizer, len(numbers["losses"]))
     assert_gradients(grads, numbers)
     np.testing.assert_allclose(losses, numbers["losses"].ravel(), rtol=1e-4)
-    # Adam moves an element by up to the learning rate whatever the size of its gradient, so where a
-    # gradient is zero but for rounding, the direction of ten steps of 1e-3 is rounding too.
+    largest = max(np.abs(grad).max() for grad in grads.values())
     for parameter, value in state.parameters:
-        expected = numbers[f"param/{parameter}"]
-        np.testing.assert_allclose(value.data, expected, rtol=1e-2, atol=2e-4, err_msg=parameter)
+        # Adam moves an element by up to the learning rate whatever the size of its gradient, so
+        # where that is zero but for rounding, the direction of the steps is rounding too.
+        moved = np.abs(grads.get(parameter, np.inf)) > 1e-4 * largest
+        ours, theirs = value.data, numbers[f"param/{parameter}"]
+        error = np.abs(ours - theirs)[np.broadcast_to(moved, ours.shape)].max(initial=0)
+        assert error < 1e-5, f"{parameter}: {error:.1e}"
 
 
 @pytest.mark.parametrize("name", MODELS)
