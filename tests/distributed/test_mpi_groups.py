@@ -28,11 +28,11 @@ pytestmark = [
 
 
 def launch(
-    folder: pathlib.Path, size: int, name: str, timeout: float = 10.0
+    folder: pathlib.Path, size: int, name: str, timeout: float = 10.0, device: str = "cpu"
 ) -> subprocess.CompletedProcess[str]:
     command = [str(LAUNCHER), "-n", str(size), sys.executable, mpi_member.__file__, name]
     return subprocess.run(
-        [*command, str(timeout), str(folder)],
+        [*command, str(timeout), str(folder), device],
         capture_output=True,
         text=True,
         timeout=60,
@@ -40,37 +40,57 @@ def launch(
     )
 
 
-def results(folder: pathlib.Path, size: int, name: str) -> list[Any]:
-    done = launch(folder, size, name)
+def results(folder: pathlib.Path, size: int, name: str, device: str = "cpu") -> list[Any]:
+    done = launch(folder, size, name, device=device)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / str(rank)).read_text()) for rank in range(size)]
 
 
-def test_collectives(tmp_path: pathlib.Path) -> None:
-    shapes = [(5, 10), (14,), (2, 8)]
-    first, second = results(tmp_path, 2, "collectives")
-    a, b = mpi_member.own(0, *shapes), mpi_member.own(1, *shapes)
-    total = [x + y for x, y in zip(a, b, strict=True)]
-    assert first["reduce"] == second["reduce"] == mpi_member.floats(total)
-    assert first["gather"] == second["gather"] == mpi_member.floats([a[0], a[1], b[2]])
-    assert first["scatter"] == mpi_member.floats([total[0], total[1], a[2]])
-    assert second["scatter"] == mpi_member.floats([b[0], b[1], total[2]])
-    assert first["half"] == second["half"] == [3.0] and first["horizontal"] == [0]
+SIZES = pytest.mark.parametrize(
+    ("size", "device"), [(2, "cpu"), (4, "cpu"), pytest.param(2, "cuda", marks=pytest.mark.gpu)]
+)
+
+
+@SIZES
+def test_collectives(tmp_path: pathlib.Path, size: int, device: str) -> None:
+    found = results(tmp_path, size, "collectives", device)
+    shapes, owners = mpi_member.SHAPES[size], mpi_member.OWNERS[size]
+    drawn = [mpi_member.own(rank, *shapes) for rank in range(size)]
+    total = [sum(parts[1:], parts[0].double()) for parts in zip(*drawn, strict=True)]
+    gathered = [drawn[owner][place] for place, owner in enumerate(owners)]
+    for rank, result in enumerate(found):
+        near(result["reduce"], total)
+        near(result["gather"], gathered)
+        pairs = enumerate(zip(owners, total, strict=True))
+        near(result["scatter"], [t if owner == rank else drawn[rank][k] for k, (owner, t) in pairs])
+        assert result["half"] == [[size * (size + 1) / 2]]
+
+
+def near(ours: list[Any], true: list[Any]) -> None:
+    for found, wanted in zip(ours, true, strict=True):
+        np.testing.assert_allclose(found, wanted.double().numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_a_mesh(tmp_path: pathlib.Path) -> None:
     assert results(tmp_path, 4, "divided") == [[11.0], [11.0], [1100.0], [1100.0]]
 
 
-def test_adasum(tmp_path: pathlib.Path) -> None:
-    for vector, ones, empty in results(tmp_path, 4, "adasum"):
-        np.testing.assert_allclose(vector, [0.7107, 2.2913, 2.3494, 1.5659], atol=5e-5)
+# (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b of the first two vectors, by hand: a.b 1, norms 5 and 2
+SUMS = {2: [1.65, 0.75, 1.8, 0.0], 4: [0.7107, 2.2913, 2.3494, 1.5659]}
+
+
+@SIZES
+def test_adasum(tmp_path: pathlib.Path, size: int, device: str) -> None:
+    for vector, ones, empty in results(tmp_path, size, "adasum", device):
+        np.testing.assert_allclose(vector, SUMS[size], atol=5e-5)
         assert ones == [1.0, 1.0, 1.0] and empty == []
 
 
-def test_messages_with_and_without_shapes(tmp_path: pathlib.Path) -> None:
-    received = [True, torch.arange(6.0).reshape(3, 2).tolist(), [0, 1, 2, 3]]
-    assert results(tmp_path, 2, "messages") == [[], [received, received]]
+@SIZES
+def test_messages_with_and_without_shapes(tmp_path: pathlib.Path, size: int, device: str) -> None:
+    for rank, found in enumerate(results(tmp_path, size, "messages", device)):
+        sent = torch.arange(6.0).reshape(3, 2) + (rank - 1) % size
+        assert found == [[True, sent.tolist(), [0, 1, 2, 3]]] * 2
 
 
 def test_a_silent_peer_is_a_time_out(tmp_path: pathlib.Path) -> None:

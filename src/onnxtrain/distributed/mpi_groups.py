@@ -122,8 +122,11 @@ class MpiGroups(Groups):
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """The tensor itself if it is on the host, else a copy there."""
-    return tensor.cpu()
+    """The tensor itself if it is on the host, else a copy in pinned memory there."""
+    if tensor.device.type == "cpu":
+        return tensor
+    pinned = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    return pinned.copy_(tensor)
 
 
 def _bring_back(host: Tensor, tensor: Tensor) -> None:
