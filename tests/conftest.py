@@ -1,11 +1,24 @@
 """Fixtures and switches that every test may use."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from onnxtrain.testing.poison import poisoned
+
+# torch asks for this before the first product of matrices on CUDA if results must repeat.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+_PATIENT = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("repeatable", _PATIENT, max_examples=25, derandomize=True)
+settings.register_profile("deep", _PATIENT, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 WITHOUT_RULE = pytest.StashKey[list[str]]()
 """Operators of the table that have neither a gradient rule nor a declared zero."""

@@ -75,7 +75,7 @@ def test_a_mesh(tmp_path: pathlib.Path) -> None:
     assert results(tmp_path, 4, "divided") == [[11.0], [11.0], [1100.0], [1100.0]]
 
 
-# (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b of the first two vectors, by hand: a.b 1, norms 5 and 2
+# (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b of the first two, by hand: a.b 1, |a|^2 5, |b|^2 2
 SUMS = {2: [1.65, 0.75, 1.8, 0.0], 4: [0.7107, 2.2913, 2.3494, 1.5659]}
 
 

@@ -57,12 +57,17 @@ class Call:
                     yield self.kernel.input_name(index), tensor
 
 
-def recorded(case: Case, inputs: Sequence[Value], registry: KernelRegistry | None = None) -> Call:
+def recorded(
+    case: Case,
+    inputs: Sequence[Value],
+    registry: KernelRegistry | None = None,
+    device: str = "cpu",
+) -> Call:
     """The call that the runtime makes for a row."""
     calls: list[Call] = []
     known = (default_registry() if registry is None else registry).kernels()
     spies = [_spy(k, calls) for k in known if (k.domain, k.op) == (case.domain, case.op)]
-    evaluate(case, inputs, registry=KernelRegistry(spies))
+    evaluate(case, inputs, device, registry=KernelRegistry(spies))
     return calls[0]
 
 
