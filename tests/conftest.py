@@ -11,6 +11,9 @@ from onnxtrain.testing.poison import poisoned
 
 # torch asks for this before the first product of matrices on CUDA if results must repeat.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# Triton reads this when it is imported: without a GPU its kernels are interpreted.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 _PATIENT = settings(
     deadline=None,

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -45,6 +46,8 @@ def softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("SoftmaxGrad_13", domain=MS, T=FLOATS)
 def softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = y·(dY - Σ y·dY) along an axis, from the output y."""
+    if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
+        return quick.softmax_grad(dy, y, axis, log=False)
     dx: Tensor = aten._softmax_backward_data(dy, y, axis, dy.dtype)
     return dx
 
@@ -70,6 +73,8 @@ def log_softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("LogSoftmaxGrad_13", domain=MS, T=FLOATS)
 def log_softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = dY - e^y·Σ dY along an axis, from the output y."""
+    if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
+        return quick.softmax_grad(dy, y, axis, log=True)
     dx: Tensor = aten._log_softmax_backward_data(dy, y, axis, dy.dtype)
     return dx
 

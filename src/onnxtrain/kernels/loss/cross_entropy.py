@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
 from onnxtrain.kernels.precision import acc
@@ -105,10 +106,15 @@ def _loss(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     over_labels.check(scores, labels, weights, reduction)
-    log_prob = torch.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, dtype))
     found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
-    each_weight = over_labels.sample_weights(found, ignored, weights, acc(log_prob.dtype))
-    each = over_labels.losses(log_prob, found, ignored, each_weight)
+    kind = torch.promote_types(scores.dtype, dtype)
+    each_weight = over_labels.sample_weights(found, ignored, weights, acc(kind))
+    if fast.ready(scores) and (quick := fast.load("cross_entropy")).takes(scores):
+        log_prob, picked = quick.log_probabilities(scores, found.contiguous(), dtype)
+        each = over_labels.weighted(picked, ignored, each_weight)
+    else:
+        log_prob = torch.log_softmax(scores, 1, dtype=kind)
+        each = over_labels.losses(log_prob, found, ignored, each_weight)
     return over_labels.reduce(each, each_weight, reduction).to(dtype), log_prob.to(dtype)
 
 

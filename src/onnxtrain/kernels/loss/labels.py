@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
+
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -65,7 +67,11 @@ def sample_weights(
 
 def losses(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, weights: Tensor) -> Tensor:
     """-log_prob[label] * weight, exactly 0 where ignored."""
-    picked = log_prob.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return weighted(log_prob.gather(1, labels.unsqueeze(1)).squeeze(1), ignored, weights)
+
+
+def weighted(picked: Tensor, ignored: Tensor | None, weights: Tensor) -> Tensor:
+    """-picked * weight, exactly 0 where ignored."""
     each = -picked.to(weights.dtype) * weights
     return each if ignored is None else each.masked_fill(ignored, 0.0)
 
@@ -100,6 +106,8 @@ def logits_grad(
     share = share * weights
     if reduction == "mean":
         share = over(share, weights.sum())
+    if fast.ready(log_prob) and (quick := fast.load("cross_entropy")).takes(log_prob):
+        return quick.grad(log_prob, labels.contiguous(), share.expand(labels.shape).contiguous())
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
     grad = torch.zeros_like(log_prob)
     grad.scatter_(1, labels.unsqueeze(1), -share.to(grad.dtype).unsqueeze(1))

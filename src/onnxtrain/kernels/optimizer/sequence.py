@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import shape_of, single
@@ -104,6 +105,9 @@ def inplace_clip_grad_norm(
         raise ValueError(f"norm type '{norm_type}' is not supported, must be 'fro'")
     if not gradients:
         return gradients
+    if _together(gradients):
+        fast.load("many").clip(gradients, max_norm)
+        return gradients
     dtype = gradients[0].dtype
     norms = torch._foreach_norm(gradients, 2, acc(dtype))
     norm = torch.linalg.vector_norm(torch.stack(norms))
@@ -123,6 +127,10 @@ def _adam(
     epsilon: float,
 ) -> None:
     """Torch's fused AdamW over [weights, gradients, first moments, second moments]."""
+    if _together(*lists):
+        corrections = (1 - alpha**step, math.sqrt(1 - beta**step))
+        fast.load("many").adam_w(lists, rate, decay, (alpha, beta), corrections, epsilon)
+        return
     work = _common(lists)
     wide = [_cast(items, work) for items in lists]
     device = wide[0][0].device
@@ -141,6 +149,15 @@ def _adam(
     )
     for index in (0, 2, 3):
         _store(lists[index], wide[index])
+
+
+def _together(*lists: Tensors) -> bool:
+    """Whether one Triton launch serves these lists."""
+    first = lists[0]
+    if not first[0].is_cuda or sum(t.numel() for t in first) < fast.SMALLEST:
+        return False
+    wanted = all(fast.ready(items[0], smallest=0) for items in lists)
+    return wanted and bool(fast.load("many").aligned(*lists))
 
 
 def _common(lists: Sequence[Tensors]) -> torch.dtype:

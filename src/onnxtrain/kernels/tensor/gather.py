@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
@@ -60,6 +61,9 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
             .index_copy_(1, place, dy.reshape(outer, 1, inner))
             .view(shape)
         )
+    if outer == 1 and fast.ready(dy):
+        places = wrapped(indices, size).reshape(-1)
+        return fast.load("segments").sum_rows(places, dy.view(-1, inner), size).view(shape)
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
     total = sum_rows(
         wrapped(indices, size).long().reshape(-1),
@@ -101,14 +105,27 @@ def gather_elements_grad(
             f"got {list(indices.shape)} and {list(dy.shape)}"
         )
     _check_fits(shape, indices, axis)
+    if math.prod(shape) == 0 or dy.numel() == 0:
+        return dy.new_zeros(shape)
+    if axis == len(shape) - 1 and _fast(dy, indices, shape, deterministic):
+        rows = math.prod(shape[:-1])
+        return fast.load("scatter").add_at_last(dy, indices, rows, shape[-1]).view(shape)
     dx = dy.new_zeros(shape, dtype=acc(dy.dtype))
-    if dx.numel() == 0 or dy.numel() == 0:
-        return dx.to(dy.dtype)
     if dy.device.type != "cpu":
         dy = dy.masked_fill(~_in_range(indices, shape[axis]), 0)
     index = wrapped(indices, shape[axis]).long()
     add_at(dx, axis, index, widen(dy), ordered=deterministic)
     return dx.to(dy.dtype)
+
+
+def _fast(dy: Tensor, indices: Tensor, shape: list[int], deterministic: bool) -> bool:
+    """Whether Triton may add the values: whole rows, and in any order if they are many."""
+    whole = list(indices.shape[:-1]) == shape[:-1] and indices.is_contiguous()
+    return (
+        whole
+        and fast.ready(dy)
+        and (not deterministic or indices.shape[-1] <= fast.load("scatter").FEW)
+    )
 
 
 def _in_range(indices: Tensor, size: int) -> Tensor:

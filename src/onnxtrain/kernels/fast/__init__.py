@@ -1,0 +1,51 @@
+"""Triton kernels for operators that are bound by memory, each beside its portable twin.
+
+The portable kernel asks ``ready`` and hands over; what a Triton kernel does not take stays there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+TYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
+SMALLEST = 1 << 22
+"""Elements below which the host takes longer to launch these than the GPU takes to run torch's."""
+
+
+@functools.cache
+def load(name: str) -> ModuleType:
+    """A module of this package; Triton is imported with the first one."""
+    return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
+
+
+@functools.cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def interpreted() -> bool:
+    """Whether Triton runs its kernels on the CPU, which serves tests only."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _captured() -> bool:
+    """Whether launches are being recorded, so that what they cost the host does not matter."""
+    return torch.cuda.is_current_stream_capturing()
+
+
+def ready(*tensors: Tensor, smallest: int = SMALLEST) -> bool:
+    """Whether Triton may take these: large enough, contiguous, of the types it knows, on a GPU."""
+    first = tensors[0]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return False  # autograd cannot go back through Triton
+    if not first.is_cuda or (first.numel() < smallest and not _captured()):
+        return False
+    return _installed() and all(t.dtype in TYPES and t.is_contiguous() for t in tensors)

@@ -1,0 +1,64 @@
+"""How many programs a launch has, and how large their blocks are."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast import interpreted
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; a few stand for them where kernels are interpreted."""
+    if device.type == "cpu":
+        return 4
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def power(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def warps(elements: int, per_thread: int = 16, most: int = 16) -> int:
+    """Warps for a block of so many elements."""
+    return max(1, min(most, power(elements // (32 * per_thread))))
+
+
+def part_of(size: int, most: int) -> int:
+    """Length of the parts into which an axis is cut.
+
+    An interpreter runs one program after the other, and none could wait for the next.
+    """
+    return power(size) if interpreted() else min(power(size), most)
+
+
+def meeting(rows: int, results: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Memory through which the programs of a row meet: counters (zero) and so many results."""
+    counters = torch.zeros(rows + 1, dtype=torch.int32, device=device)
+    return counters, torch.empty(rows * results, dtype=torch.float32, device=device)
+
+
+@triton.jit
+def turn(counters):
+    """Number of this program in the order in which programs began.
+
+    Programs wait for others of their row only, and those have begun or are next in line, so some
+    row can always be finished.
+    """
+    return tl.atomic_add(counters, 1)
+
+
+@triton.jit
+def meet(counters, row, parts: tl.constexpr):
+    """Wait until all programs of a row have left their partial results."""
+    tl.debug_barrier()
+    tl.atomic_add(counters + 1 + row, 1, sem="acq_rel")
+    while tl.atomic_add(counters + 1 + row, 0, sem="acq_rel") < parts:
+        pass
+    tl.debug_barrier()

@@ -1,0 +1,157 @@
+"""Work over many tensors in one launch: sums of squares, scaling, AdamW.
+
+The host lays out once which chunk of which tensor each program takes; the layout is kept as long
+as the tensors stay where they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.launch import power
+
+CHUNK = 4096
+KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+
+
+def aligned(*lists: Sequence[Tensor]) -> bool:
+    """Whether every tensor begins where wide loads may begin, and each list has one type."""
+    return all(
+        t.data_ptr() % 16 == 0 and t.dtype is items[0].dtype and t.is_contiguous()
+        for items in lists
+        for t in items
+    )
+
+
+def layout(lists: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Tensor, int]:
+    """Addresses (tensor by list), chunks (tensor and first element), how many chunks."""
+    first = lists[0]
+    addresses = tuple(t.data_ptr() for items in zip(*lists, strict=True) for t in items)
+    sizes = tuple(t.numel() for t in first)
+    return _layout(addresses, sizes, first[0].device)
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(
+    addresses: tuple[int, ...], sizes: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, int]:
+    chunks = [
+        (item, start, size) for item, size in enumerate(sizes) for start in range(0, size, CHUNK)
+    ]
+    table = torch.tensor(addresses, dtype=torch.int64).to(device)
+    return table, torch.tensor(chunks, dtype=torch.int64).to(device), len(chunks)
+
+
+@triton.jit
+def _pointer(table, at, KIND: tl.constexpr):
+    address = tl.multiple_of(tl.load(table + at), 16)
+    return address.to(tl.pointer_type(KIND))
+
+
+@triton.jit
+def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
+    chunk = tl.program_id(0)
+    data = _pointer(table, tl.load(chunks + chunk * 3), KIND)
+    at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
+    value = tl.load(data + at, at < tl.load(chunks + chunk * 3 + 2), 0.0).to(tl.float32)
+    tl.store(partial + chunk, tl.sum(value * value, 0))
+
+
+@triton.jit
+def _root(norm, partial, count, C: tl.constexpr):
+    total = tl.zeros((C,), tl.float64)
+    for first in range(0, count, C):
+        at = first + tl.arange(0, C)
+        total += tl.load(partial + at, at < count, 0.0)
+    tl.store(norm, tl.sqrt(tl.sum(total, 0)).to(tl.float32))
+
+
+@triton.jit
+def _scale(table, chunks, norm, most, KIND: tl.constexpr, C: tl.constexpr):
+    factor = most / (tl.load(norm) + 1e-6)
+    if factor < 1.0:
+        chunk = tl.program_id(0)
+        data = _pointer(table, tl.load(chunks + chunk * 3), KIND)
+        at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
+        mask = at < tl.load(chunks + chunk * 3 + 2)
+        value = tl.load(data + at, mask, 0.0)
+        tl.store(data + at, (value.to(tl.float32) * factor).to(value.dtype), mask)
+
+
+@triton.jit
+def _adam_w(
+    table,
+    chunks,
+    rate,
+    decay,
+    alpha,
+    beta,
+    first_correction,
+    second_root,
+    epsilon,
+    WEIGHT: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    MOMENT: tl.constexpr,
+    C: tl.constexpr,
+):
+    chunk = tl.program_id(0)
+    item = tl.load(chunks + chunk * 3) * 4
+    at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
+    mask = at < tl.load(chunks + chunk * 3 + 2)
+    weights = _pointer(table, item, WEIGHT) + at
+    firsts = _pointer(table, item + 2, MOMENT) + at
+    seconds = _pointer(table, item + 3, MOMENT) + at
+    gradient = tl.load(_pointer(table, item + 1, GRADIENT) + at, mask, 0.0).to(tl.float32)
+    weight = tl.load(weights, mask, 0.0).to(tl.float32)
+    first = tl.load(firsts, mask, 0.0).to(tl.float32)
+    second = tl.load(seconds, mask, 0.0).to(tl.float32)
+    first = alpha * first + (1 - alpha) * gradient
+    second = beta * second + (1 - beta) * gradient * gradient
+    step = first / (first_correction * (tl.sqrt(second) / second_root + epsilon))
+    weight = weight - rate * decay * weight - rate * step
+    tl.store(weights, weight.to(WEIGHT), mask)
+    tl.store(firsts, first.to(MOMENT), mask)
+    tl.store(seconds, second.to(MOMENT), mask)
+
+
+def norm(items: Sequence[Tensor]) -> Tensor:
+    """√(Σ x²) over all elements of all tensors, in float32."""
+    table, chunks, count = layout([items])
+    partial = torch.empty(count, dtype=torch.float32, device=items[0].device)
+    result = torch.empty((), dtype=torch.float32, device=items[0].device)
+    kind = KINDS[items[0].dtype]
+    _squares[(count,)](partial, table, chunks, kind, CHUNK, num_warps=4)
+    _root[(1,)](result, partial, count, min(4096, power(count)), num_warps=8)
+    return result
+
+
+def clip(items: Sequence[Tensor], most: float) -> None:
+    """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
+    found = norm(items)
+    table, chunks, count = layout([items])
+    _scale[(count,)](table, chunks, found, most, KINDS[items[0].dtype], CHUNK, num_warps=4)
+
+
+def adam_w(
+    lists: Sequence[Sequence[Tensor]],
+    rate: float,
+    decay: float,
+    betas: tuple[float, float],
+    corrections: tuple[float, float],
+    epsilon: float,
+) -> None:
+    """One step over [weights, gradients, first moments, second moments], in place.
+
+    The corrections are 1 - alpha^t and √(1 - beta^t).
+    """
+    table, chunks, count = layout(lists)
+    kinds = [KINDS[lists[i][0].dtype] for i in (0, 1, 2)]
+    _adam_w[(count,)](
+        table, chunks, rate, decay, *betas, *corrections, epsilon, *kinds, CHUNK, num_warps=4
+    )
