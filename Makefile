@@ -11,13 +11,14 @@ WORKERS ?= 2
 REFERENCE := build/reference
 REFERENCE_PACKAGES := 'numpy<2' onnx==1.16.2 'protobuf<6' flatbuffers packaging sympy cerberus h5py torch==2.13.0
 
-.PHONY: help venv demo test check golden bench clean
+.PHONY: help venv demo test check golden bench zoo clean
 
 help:
 	@echo "make demo    train a small CNN on handwritten digits; results in demo-out/"
 	@echo "make test    run the whole test suite"
 	@echo "make check   lint, format, types, layers, hygiene, public API: before every commit"
 	@echo "make bench   print what steps cost, against torch"
+	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
 	@echo "make golden  make the golden data again with the reference runtime"
 	@echo "make venv    only set up .venv"
 	@echo "make clean   remove .venv and what was built"
@@ -46,6 +47,9 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py $(ARGS)
 	$(BIN)/python benchmarks/steps.py $(ARGS)
+
+zoo: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/zoo.py $(ARGS)
 
 golden: $(READY) $(REFERENCE)/.ready
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py

@@ -26,7 +26,7 @@ OFFLINE = {
 ONLINE = {
     "distributed": BASE,
     "kernels": BASE | {"distributed"},
-    "runtime": BASE | {"distributed", "graph", "kernels"},
+    "runtime": BASE | {"distributed", "graph", "transforms", "kernels"},
     "training": BASE
     | {"distributed", "graph", "transforms", "formats", "onnxblock", "kernels", "runtime"},
 }

@@ -20,14 +20,12 @@ from onnx.backend.base import Backend, BackendRep
 
 from onnxtrain.errors import FeedError, OnnxTrainError
 from onnxtrain.graph.load import ModelLike, load_model
-from onnxtrain.graph.prepare import prepare as prepare_graph
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
-from onnxtrain.runtime.ready import planned
+from onnxtrain.runtime.ready import planned, prepared
 from onnxtrain.runtime.session import InferenceSession
-from onnxtrain.transforms.gradient_op import expand_gradients, has_gradients
 from onnxtrain.types import CPU, CUDA, Provider
 
 __all__ = [
@@ -83,8 +81,8 @@ class OnnxTrainBackend(Backend):
     def is_compatible(cls, model: ModelLike, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether every node of the model has a kernel for the device (which need not be there)."""
         try:
-            prepared = prepare_graph(expand_gradients(load_model(model).clone()))
-            planned(prepared, default_registry(), LowerOptions(_provider(device)[0]))
+            graph = prepared(load_model(model).clone())
+            planned(graph, default_registry(), LowerOptions(_provider(device)[0]))
         except OnnxTrainError:
             return False
         return True
@@ -105,9 +103,7 @@ class OnnxTrainBackend(Backend):
         provider, index = _provider(device)
         options = SessionOptions(**kwargs)
         chosen = [(provider.value, {"device_id": index})]
-        loaded = load_model(model)
-        source = expand_gradients(loaded.clone()) if has_gradients(loaded) else model
-        return OnnxTrainBackendRep(InferenceSession(source, options, chosen))
+        return OnnxTrainBackendRep(InferenceSession(model, options, chosen))
 
     @classmethod
     def run_model(

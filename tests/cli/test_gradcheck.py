@@ -8,9 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.differences import random_input
 from onnxtrain.cli.doubles import in_double
-from onnxtrain.errors import FeedError, GraphError
+from onnxtrain.errors import GraphError
 from onnxtrain.gradients import rules
 from onnxtrain.graph.prepare import prepare
 
@@ -145,12 +144,83 @@ def test_operators_without_a_kernel_are_named(folder, cli):
     assert "own::Mystery" in cli("gradcheck", "odd.onnx", code=1)
 
 
-def test_inputs_are_made_up_by_type():
-    rng = np.random.default_rng(0)
-    text = "(int64[N,3] i, bool[2] b, string[2] s) => (bool[2] c) { c = Not(b) }"
-    i, b, s = ir.from_proto(proto(text)).graph.inputs
-    made = random_input(i, 5, rng)
-    assert made.shape == (5, 3) and made.dtype == np.int64 and set(made.flat) == {0, 1}
-    assert random_input(b, 5, rng).dtype == np.bool_
-    with pytest.raises(FeedError, match=r"cannot make up input 's' of tensor\(string\)"):
-        random_input(s, 5, rng)
+def test_inputs_that_cannot_be_made_up_are_refused(folder, cli):
+    text = f"(float[2,2] x, string[2] s) => (float[2,2] y) {WEIGHT} {{ y = MatMul(x, w) }}"
+    onnx.save(proto(text), "text.onnx")
+    message = "cannot make up input 's' of tensor(string)"
+    assert message in cli("gradcheck", "text.onnx", code=1)
+    assert message in cli("gradcheck", "text.onnx", "--size", 2, code=1)
+
+
+IDS = """(int64[N,L] ids, int64[N] labels) => (float loss)
+    <float[5,2] w = {1.0, -0.5, 0.25, 2.0, 0.5, 1.0, -1.0, 0.3, 0.7, -0.2}> {
+    e = Gather(w, ids)  m = ReduceMean<axes=[1], keepdims=0>(e)
+    loss = SoftmaxCrossEntropyLoss(m, labels)
+}"""
+
+
+def test_ids_and_labels_are_made_up_in_range(folder, cli):
+    onnx.save(proto(IDS, 13), "ids.onnx")
+    for seed in range(3):
+        output = cli("gradcheck", "ids.onnx", "--loss", "loss", "--seed", seed)
+        assert max(errors(output).values()) < 1e-8
+
+
+def test_free_dimensions_get_a_size_that_fits_or_the_one_asked_for(folder, cli):
+    text = f"""(float[N,K] x) => (float[N,2] y) {WEIGHT} <int64[2] s = {{-1, 2}}> {{
+        r = Reshape(x, s)  y = MatMul(r, w)
+    }}"""
+    onnx.save(proto(text.replace("> <", ", ")), "free.onnx")
+    assert "input 'x': 2x16" in cli("gradcheck", "free.onnx")
+    assert "input 'x': 4x4" in cli("gradcheck", "free.onnx", "--size", 4)
+
+
+def test_own_data_is_used_and_the_rest_made_up(folder, cli):
+    text = f"""(float[N,2] x, float[M,2] z) => (float[N,2] y, float[M,2] u) {WEIGHT} {{
+        a = Tanh(x)  y = MatMul(a, w)  u = MatMul(z, v)
+    }}"""
+    onnx.save(proto(text), "two.onnx")
+    np.savez("own.npz", x=np.array([[0, 0], [0, 0], [1, 2]], np.float64))
+    output = cli("gradcheck", "two.onnx", "--data", "own.npz")
+    assert "input 'x': 3x2" in output and max(errors(output).values()) < 1e-8
+    blind = cli("gradcheck", "two.onnx", "--data", "own.npz", "--rows", 2)
+    row = next(line.split() for line in blind.splitlines() if line.split()[:1] == ["w"])
+    assert row[2:] == ["0", "0", "0.0e+00"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"z": np.zeros((1, 2))}, "the model has no input 'z' for the array of 'own.npz'"),
+        ({"ids": np.full((2, 2), 0.5)}, "input 'ids' is tensor(int64), not float64"),
+        ({"ids": np.zeros((2, 2)), "labels": np.zeros(3)}, "SoftmaxCrossEntropyLoss"),
+    ],
+)
+def test_data_that_does_not_fit_is_explained(folder, cli, arrays, message):
+    onnx.save(proto(IDS, 13), "ids.onnx")
+    np.savez("own.npz", **arrays)
+    assert message in cli("gradcheck", "ids.onnx", "--data", "own.npz", code=1)
+
+
+def test_inputs_are_checked_too_if_asked_or_if_there_is_nothing_else(folder, cli):
+    onnx.save(proto(TANH), "tanh.onnx")
+    assert errors(cli("gradcheck", "tanh.onnx", "--inputs")).keys() == {"w", "v", "x"}
+    onnx.save(proto("(float[N,2] x) => (float[N,2] y) { y = Tanh(x) }"), "bare.onnx")
+    assert errors(cli("gradcheck", "bare.onnx")).keys() == {"x"}
+    onnx.save(proto("(int64[2] x) => (float[2] y) { y = Cast<to=1>(x) }"), "none.onnx")
+    assert "nothing to differentiate by" in cli("gradcheck", "none.onnx", code=1)
+
+
+def test_a_model_of_whole_numbers_has_nothing_to_differentiate(folder, cli):
+    onnx.save(proto("(int64[2] x) => (int64[2] y) { y = Neg(x) }"), "whole.onnx")
+    output = cli("gradcheck", "whole.onnx", code=1)
+    assert "'y' (tensor(int64)) cannot be differentiated" in output and "--loss" in output
+
+
+def test_operators_without_double_are_compared_in_float(folder, cli):
+    text = """(int8[2,3] q) => (float[2,3] y) <float[3] w = {0.5, 1.0, 2.0}> {
+        s = Exp(w)  y = DequantizeLinear<axis=1>(q, s)
+    }"""
+    onnx.save(proto(text), "scale.onnx")
+    assert "compare in float with --float" in cli("gradcheck", "scale.onnx", code=1)
+    assert max(errors(cli("gradcheck", "scale.onnx", "--float")).values()) < 1e-3

@@ -95,8 +95,18 @@ def test_the_operator_of_torch_decides_which_definition_is_used() -> None:
     for operator, want in (("neg", 2 * x), ("exp", 2 * np.exp(2 * x))):
         of = build_gradient_graph(aten_model(operator, {"x": x}, {}), "x", loss="l")
         np.testing.assert_allclose(InferenceSession(of).run(["x_grad"], {"x": x})[0], want, 1e-6)
-    with pytest.raises(NoGradientError, match=r"ATen::sin::.*\n.*neg, exp\n.*register_gradient"):
-        build_gradient_graph(aten_model("sin", {"x": x}, {}), "x", loss="l")
+
+
+def test_torch_differentiates_its_own_operators() -> None:
+    x = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4) ** 0.5
+    size = np.array([2, 3], np.int64)
+    of = build_gradient_graph(
+        aten_model("_adaptive_avg_pool2d", {"x": x}, {"size": size}), "x", loss="l"
+    )
+    (found,) = InferenceSession(of).run(["x_grad"], {"x": x})
+    leaf = torch.tensor(x, requires_grad=True)
+    torch.nn.functional.adaptive_avg_pool2d(leaf, (2, 3)).square().sum().backward()
+    np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-6)
 
 
 def own(text: str):

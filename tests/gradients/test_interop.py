@@ -19,3 +19,10 @@ def test_the_function_s_own_backward_is_called() -> None:
     assert tuple(shown["output_tensor_requires_grads"]) == (1, 0, 1)
     assert tuple(shown["tensor_reuse_map"]) == (1,)
     assert tuple(forward.attributes["input_requires_grads"].as_ints()) == (1, 0, 1)
+
+
+def test_constants_among_the_arguments_have_a_flag_of_their_own() -> None:
+    text = TEXT.replace('"ddd"', '"cdcdd"')
+    forward, backward, *_ = differentiated(text).graph
+    assert tuple(forward.attributes["input_requires_grads"].as_ints()) == (0, 1, 0, 0, 1)
+    assert tuple(backward.attributes["output_tensor_requires_grads"].as_ints()) == (1, 0, 1)

@@ -8,6 +8,7 @@ import pytest
 
 from onnxtrain import backend
 from onnxtrain.errors import GraphError
+from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.transforms.gradient_op import expand_gradients, has_gradients
 
 X = np.array([1.0, -2.0, 3.0], np.float32)
@@ -31,6 +32,28 @@ def test_gradients_of_all_xs() -> None:
     np.testing.assert_allclose(y, X * X * w)
     np.testing.assert_allclose(dx, 2 * X * w)
     np.testing.assert_allclose(dw, X * X)
+
+
+def test_sessions_run_them_as_the_backend_does() -> None:
+    w = np.array([2.0, 0.5, 1.0], np.float32)
+    session = InferenceSession(parsed(CUBE))
+    assert [argument.name for argument in session.get_outputs()] == ["y", "dx", "dw"]
+    _, dx, dw = session.run(None, {"x": X, "w": w})
+    np.testing.assert_allclose(dx, 2 * X * w)
+    np.testing.assert_allclose(dw, X * X)
+
+
+def test_gradients_go_through_loops_and_function_bodies() -> None:
+    text = """(int64 m, float[3] x) => (float[3] d) {
+      s = SequenceConstruct(x)
+      t = SequenceMap (s) <body = q (float[3] a) => (float[3] c) { c = Mul(a, a) }>
+      e = ConcatFromSequence<axis=0>(t)
+      y = Loop (m, , e) <body = b (int64 i, bool go, float[3] v) => (bool on, float[3] u)
+        { on = Identity(go)  u = Mul(v, v) }>
+      d = Gradient <xs = ["x"], y = "y"> (x)
+    }"""
+    (d,) = InferenceSession(parsed(text)).run(None, {"m": np.array(2), "x": X})
+    np.testing.assert_allclose(d, 8 * X**7)
 
 
 def test_gradients_of_gradients() -> None:

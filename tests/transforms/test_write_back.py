@@ -188,3 +188,31 @@ def test_external_data_comes_inside(tmp_path):
     np.testing.assert_array_equal(
         numpy_helper.to_array(initializer(written, "fc1.bias")), normal(5, seed=9)
     )
+
+
+def branches() -> onnx.ModelProto:
+    return model_of(
+        """(bool c, float[2] x) => (float[2] y) <float[2] w = {5.0, 5.0}> {
+          h = Add(x, w)
+          y = If (c) <
+            then_branch = t () => (float[2] a) <float[2] w = {1.0, 2.0}> { a = Mul(h, w) },
+            else_branch = e () => (float[2] b) {
+              w = Constant <value = float[2] {3.0, 4.0}> ()
+              b = Mul(h, w)
+            }>
+        }"""
+    )
+
+
+@BOTH
+def test_tensors_in_bodies_are_told_apart_and_written_back(write):
+    assert weight_names(ir.from_proto(branches())) == {"w", "w_2", "w_3"}
+    new = {name: np.full(2, k, np.float32) for k, name in enumerate(["w", "w_2", "w_3"])}
+    saved = write(branches(), new)
+    (node,) = (node for node in saved.graph.node if node.op_type == "If")
+    bodies = {a.name: a.g for a in node.attribute}
+    assert numpy_helper.to_array(initializer(saved, "w")).tolist() == [0, 0]
+    (inner,) = bodies["then_branch"].initializer
+    assert (inner.name, numpy_helper.to_array(inner).tolist()) == ("w", [1, 1])
+    held = bodies["else_branch"].node[0].attribute[0].t
+    assert numpy_helper.to_array(held).tolist() == [2, 2]

@@ -56,7 +56,7 @@ class Coverage:
 def coverage() -> list[Coverage]:
     """Every operator of ONNX and of the training domain, by name."""
     schemas.ensure_registered()
-    keys = {(s.domain, s.name) for s in onnx.defs.get_all_schemas() if s.domain == ONNX}
+    keys = {(s.domain, s.name) for s in onnx.defs.get_all_schemas() if _is_onnx(s.domain)}
     keys |= {*schemas.training_ops(), *schemas.forward_ops()}
     kernels: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in declared_kernels():
@@ -69,6 +69,10 @@ def coverage() -> list[Coverage]:
         Coverage(*key, tuple(kernels.get(key, ())), tuple(rules.get(key, ())))
         for key in sorted(keys)
     ]
+
+
+def _is_onnx(domain: str) -> bool:
+    return domain == ONNX or domain.startswith("ai.onnx.")
 
 
 def versions(item: Kernel | Rule) -> str:

@@ -1,4 +1,4 @@
-"""Gradients of a model by its gradient graph and by central differences, in float64."""
+"""Gradients of a model by its gradient graph and by central differences."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.errors import FeedError, GraphError
+from onnxtrain.errors import GraphError
 from onnxtrain.gradients.api import gradient_graph
+from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.session import InferenceSession
-from onnxtrain.types import FLOATS, INTEGERS, DataType, type_string
 
 Array = npt.NDArray[Any]
 
-STEPS = (2.0**-17, 2.0**-20)
-"""Lengths of a step. The first is near the cube root of float64's epsilon, where a difference is
-most exact; the second is for steps that cross a corner (of Relu, say), and the better one counts.
+STEPS = {
+    np.dtype(np.float64): (2.0**-17, 2.0**-20, 2.0**-26),
+    np.dtype(np.float32): (2.0**-7, 2.0**-10),
+}
+"""Lengths of a step, by type. The first is near the cube root of the type's epsilon, where a
+difference is most exact. Others are for steps that cross a corner (of Relu, say): one is taken
+if those before were not good enough, and the best one counts.
 """
+ENOUGH = 1e-2
+"""Share of the step that an error may have without a second step."""
 NOISE = 1e-4
 """Slopes below this share of the outputs are measured against it: a difference cannot see them."""
 
@@ -45,40 +51,50 @@ class Checked:
 
 
 class Differences:
-    """Compares the two for a model in double whose parameters are inputs.
+    """Compares the two for a model whose parameters are inputs.
+
+    Numbers that are not finite stay as they are, and outputs that are not finite do not count.
 
     Args:
-        model: The model; its outputs are differentiated, weighted at random.
-        parameters: Values of the parameters, in double.
-        seed: Seed of the inputs, weights and directions.
-        size: Size of free dimensions of the inputs.
+        model: The model.
+        feeds: Values of all inputs; those of the parameters in the type of the comparison.
+        names: Inputs that are differentiated.
+        ys: Outputs that are differentiated, weighted at random.
+        seed: Seed of the weights and directions.
+        forward: A session of the model, if there is one already.
 
     Raises:
         GraphError: if the model gives other results when it is run again.
         NoGradientError: if an operator in the way has no gradient rule.
-        NoKernelError: if an operator has no kernel for double.
+        NoKernelError: if an operator has no kernel for the type.
     """
 
     def __init__(
-        self, model: ir.Model, parameters: Mapping[str, Array], seed: int, size: int
+        self,
+        model: ir.Model,
+        feeds: Mapping[str, Any],
+        names: Sequence[str],
+        ys: Sequence[str],
+        seed: int,
+        forward: InferenceSession | None = None,
     ) -> None:
-        self.names = list(parameters)
+        self.names = list(names)
         self._rng = np.random.default_rng(seed)
-        self._ys = [str(value.name) for value in model.graph.outputs]
-        self._forward = InferenceSession(model)
-        data = [value for value in model.graph.inputs if value.name not in parameters]
-        self._feeds = {str(v.name): random_input(v, size, self._rng) for v in data}
-        self._feeds |= parameters
+        self._ys = list(ys)
+        self._forward = forward or InferenceSession(model, SessionOptions(seed=0))
+        self._feeds = dict(feeds)
         self._at = self._outputs({})
         self._check_repeatable()
-        self._weights = [
-            self._rng.normal(size=y.shape) if y.size != 1 else np.ones(y.shape) for y in self._at
-        ]
-        self._grads = self._gradients(model, list(parameters))
+        self._weights = [self._weight(y) for y in self._at]
+        self._grads = self._gradients(model)
 
     def _outputs(self, changed: Mapping[str, Array]) -> list[Array]:
         found = self._forward.run(self._ys, {**self._feeds, **changed})
         return [np.asarray(value) for value in found]
+
+    def _weight(self, y: Array) -> Array:
+        drawn = self._rng.normal(size=y.shape) if y.size != 1 else np.ones(y.shape)
+        return np.where(np.isfinite(y), drawn, 0).astype(y.dtype)
 
     def _check_repeatable(self) -> None:
         again = self._outputs({})
@@ -89,59 +105,57 @@ class Differences:
                     "differences of a random model mean nothing"
                 )
 
-    def _gradients(self, model: ir.Model, xs: Sequence[str]) -> dict[str, Array]:
+    def _gradients(self, model: ir.Model) -> dict[str, Array]:
         """The gradient of each parameter by the graph; zero where nothing depends on it."""
-        made = gradient_graph(model, xs, self._ys, allow_unused=True)
+        made = gradient_graph(model, self.names, self._ys, allow_unused=True)
         weights = dict(zip(self._ys, self._weights, strict=True))
         feeds = {**self._feeds, **{seed: weights[y] for y, seed in made.seeds.items()}}
         names = list(made.grads.values())
-        found = InferenceSession(made.model).run(names, feeds) if names else []
-        grads = dict(zip(made.grads, found, strict=True))
-        return {x: np.asarray(grads.get(x, np.zeros_like(self._feeds[x]))) for x in xs}
+        session = InferenceSession(made.model, SessionOptions(seed=0))
+        grads = dict(zip(made.grads, session.run(names, feeds) if names else [], strict=True))
+        return {x: np.asarray(grads.get(x, np.zeros_like(self._feeds[x]))) for x in self.names}
 
     def check(self, name: str, samples: int) -> Checked:
         """Compare the slopes of a parameter along random directions; gives the worst."""
-        found = [self._along(name) for _ in range(samples)]
-        return max(found, key=lambda one: one.error)
+        return max((self._along([name]) for _ in range(samples)), key=lambda one: one.error)
 
-    def _along(self, name: str) -> Checked:
-        direction = self._rng.normal(size=self._feeds[name].shape)
-        direction /= max(float(np.linalg.norm(direction)), np.finfo(np.float64).tiny)
-        return min((self._step(name, direction, s) for s in STEPS), key=lambda one: one.error)
+    def check_together(self, samples: int) -> Checked:
+        """Compare the slopes along directions that move all parameters; gives the worst."""
+        return max((self._along(self.names) for _ in range(samples)), key=lambda one: one.error)
 
-    def _step(self, name: str, direction: Array, step: float) -> Checked:
-        here = self._feeds[name]
-        ahead = self._outputs({name: here + step * direction})
-        behind = self._outputs({name: here - step * direction})
-        slopes = [(a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
+    def _along(self, names: Sequence[str]) -> Checked:
+        drawn = {name: self._rng.normal(size=self._feeds[name].shape) for name in names}
+        drawn = {n: np.where(np.isfinite(self._feeds[n]), d, 0) for n, d in drawn.items()}
+        length = float(np.sqrt(sum(float((d * d).sum()) for d in drawn.values())))
+        dtype = self._feeds[names[0]].dtype
+        directions = {n: (d / (length or 1.0)).astype(dtype) for n, d in drawn.items()}
+        tries: list[Checked] = []
+        for step in STEPS[dtype]:
+            tries.append(self._step(directions, step))
+            if tries[-1].error < ENOUGH * step:
+                break
+        return min(tries, key=lambda one: one.error)
+
+    def _step(self, directions: Mapping[str, Array], step: float) -> Checked:
+        ahead, behind = (
+            self._outputs({n: self._feeds[n] + h * d for n, d in directions.items()})
+            for h in (step, -step)
+        )
+        with np.errstate(invalid="ignore"):
+            slopes = [(a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
         difference, size = self._weighted(slopes)
-        terms = direction * self._grads[name]
-        by_graph = float(terms.sum())
+        terms = np.concatenate([(d * self._grads[n]).ravel() for n, d in directions.items()])
+        by_graph = float(terms.sum(dtype=np.float64))
         scale = max(size, float(np.abs(terms).sum()), NOISE * self._weighted(self._at)[1])
         error = abs(by_graph - difference) / scale if scale else 0.0
         shown = error if np.isfinite(error) else float("inf")
-        return Checked(name, here.size, shown, by_graph, difference)
+        elements = sum(d.size for d in directions.values())
+        return Checked(", ".join(directions), elements, shown, by_graph, difference)
 
     def _weighted(self, values: Sequence[Array]) -> tuple[float, float]:
         """The weighted sum of values shaped like the outputs, and that of its magnitudes."""
-        terms = [(w * v).ravel() for w, v in zip(self._weights, values, strict=True)]
+        pairs = zip(self._weights, values, strict=True)
+        with np.errstate(invalid="ignore"):
+            terms = [np.where(w == 0, 0, w.astype(np.float64) * v).ravel() for w, v in pairs]
         joined = np.concatenate(terms)
         return float(joined.sum()), float(np.abs(joined).sum())
-
-
-def random_input(value: ir.Value, size: int, rng: np.random.Generator) -> Array:
-    """Something to feed: normal numbers, or zeros and ones for what counts or indexes.
-
-    Raises:
-        FeedError: if the input is no tensor of numbers, or its rank is not known.
-    """
-    known = isinstance(value.type, ir.TensorType) and value.shape is not None
-    if not known or value.dtype not in FLOATS | INTEGERS | {DataType.BOOL}:
-        raise FeedError(
-            f"cannot make up input '{value.name}' of {type_string(value.type)}\n"
-            "  only tensors of numbers with a known rank can be checked"
-        )
-    assert value.shape is not None and value.dtype is not None
-    dims = [dim if isinstance(dim, int) else size for dim in value.shape]
-    numbers = rng.normal(size=dims) if value.dtype in FLOATS else rng.integers(0, 2, dims)
-    return np.asarray(numbers, value.dtype.numpy())

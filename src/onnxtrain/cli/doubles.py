@@ -1,4 +1,4 @@
-"""A model with every floating point type made double, to compare with differences."""
+"""A model with every floating point type made one, mostly double, to compare with differences."""
 
 from __future__ import annotations
 
@@ -10,51 +10,56 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
-from onnxtrain.types import FLOATS, ONNX, DataType, op_name
+from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
 
-_DOUBLE = "tensor(double)"
-_TYPE_ATTRIBUTES = ("to", "dtype")
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision")
 """Attributes that hold an element type."""
 
 
 def in_double(model: ir.Model) -> ir.Model:
-    """Turn floating point inputs, weights, constants and casts into double, in place.
+    """Turn floating point inputs, weights, constants and casts into double, in place."""
+    return in_type(model, DataType.DOUBLE)
 
-    Numbers that an operator takes as float only (the scales of Resize) stay as they are.
+
+def in_type(model: ir.Model, dtype: DataType) -> ir.Model:
+    """Turn floating point inputs, weights, constants and casts into one type, in place.
+
+    What is read only by operators that do not take it in that type (the scales of Resize) stays
+    as it is.
 
     Raises:
-        GraphError: if an operator does not take doubles.
+        GraphError: if an operator does not take the type.
     """
     shapes: dict[ir.Value, ir.Shape | None] = {}
     for graph in model.graphs():
         for value in graph.initializers.values():
-            _widen(value, model)
+            _convert(value, dtype, model)
         for value in graph.inputs:
-            if _is_float(value) and not value.is_initializer():
-                value.type = ir.TensorType(DataType.DOUBLE)
+            _convert_input(value, dtype, model)
         for node in graph:
-            _rewrite(node)
+            _rewrite(node, dtype)
             shapes |= {value: value.shape for value in node.outputs}
-            _forget_types(node, schemas.get(node.domain, node.op_type, _version(node, model)))
+            known = schemas.get(node.domain, node.op_type, _version(node, model))
+            _forget_types(node, known, dtype)
     try:
         infer(model)
     except GraphError as error:
-        raise GraphError(f"cannot turn the model into double\n  {error}") from error
+        raise GraphError(f"cannot turn the model into {dtype_name(dtype)}\n  {error}") from error
     for value, shape in shapes.items():
         if value.shape is None:
             value.shape = shape
-    _check(model)
+    _check(model, dtype)
     return model
 
 
-def _check(model: ir.Model) -> None:
-    """Every node must take the doubles that it is given now."""
+def _check(model: ir.Model, dtype: DataType) -> None:
+    """Every node must take the type that it is given now."""
     for node in model.graph.all_nodes():
         for index, value in enumerate(node.inputs):
-            double = value is not None and value.dtype == DataType.DOUBLE
-            if double and not _takes_double(node, index, model):
+            given = value is not None and value.dtype == dtype
+            if given and not _takes(node, index, dtype, model):
                 raise GraphError(
-                    f"cannot turn the model into double: node '{node.name}' "
+                    f"cannot turn the model into {dtype_name(dtype)}: node '{node.name}' "
                     f"({op_name(node.domain, node.op_type)}) does not take it as input {index}"
                 )
 
@@ -63,57 +68,77 @@ def _version(node: ir.Node, model: ir.Model) -> int:
     return opset_of(node, model.graph.opset_imports)
 
 
-def _is_float(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.TensorType) and value.dtype in FLOATS
+def _retyped(type_: ir.TypeProtocol | None, dtype: DataType) -> ir.TypeProtocol | None:
+    """A type with floating point elements, with elements of another type; others as they are."""
+    if isinstance(type_, (ir.SequenceType, ir.OptionalType)):
+        inner = _retyped(type_.elem_type, dtype)
+        return type_ if inner is type_.elem_type else type(type_)(inner)  # type: ignore[arg-type]
+    if isinstance(type_, ir.TensorType) and type_.dtype in FLOATS:
+        return ir.TensorType(dtype)
+    return type_
 
 
-def _widen(value: ir.Value, model: ir.Model) -> None:
-    """Make a constant double, unless those who read it take float only."""
-    tensor = value.const_value
-    if tensor is None or tensor.dtype not in FLOATS:
-        return
-    takes = {_takes_double(node, index, model) for node, index in value.uses()}
-    if takes == {False}:
-        return
-    if False in takes:
+def _taken(value: ir.Value, dtype: DataType, model: ir.Model) -> bool:
+    """Whether those who read a value take it in a type.
+
+    Raises:
+        GraphError: if some do and some do not.
+    """
+    takes = {_takes(node, index, dtype, model) for node, index in value.uses()}
+    if takes == {True, False}:
         raise GraphError(
-            f"cannot turn '{value.name}' into double: some of its users take float only"
+            f"cannot turn '{value.name}' into {dtype_name(dtype)}: "
+            "some of its users take float only"
         )
-    array = tensor.numpy().astype(np.float64)
+    return takes != {False}
+
+
+def _convert_input(value: ir.Value, dtype: DataType, model: ir.Model) -> None:
+    made = _retyped(value.type, dtype)
+    if made is not value.type and not value.is_initializer() and _taken(value, dtype, model):
+        value.type = made
+
+
+def _convert(value: ir.Value, dtype: DataType, model: ir.Model) -> None:
+    """Convert a constant, unless those who read it do not take the type."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype not in FLOATS or not _taken(value, dtype, model):
+        return
+    array = tensor.numpy().astype(dtype.numpy())
     value.const_value = ir.tensor(array, name=value.name)
-    value.type, value.shape = ir.TensorType(DataType.DOUBLE), ir.Shape(array.shape)
+    value.type, value.shape = ir.TensorType(dtype), ir.Shape(array.shape)
 
 
-def _takes_double(node: ir.Node, index: int, model: ir.Model) -> bool:
+def _takes(node: ir.Node, index: int, dtype: DataType, model: ir.Model) -> bool:
     schema = schemas.get(node.domain, node.op_type, _version(node, model))
     if schema is None or not schema.inputs:
         return True
     formal = schema.inputs[min(index, len(schema.inputs) - 1)]
-    return _DOUBLE in formal.types
+    return any(f"tensor({dtype_name(dtype)})" in text for text in formal.types)
 
 
-def _rewrite(node: ir.Node) -> None:
-    """Let a node that names its type make double."""
+def _rewrite(node: ir.Node, dtype: DataType) -> None:
+    """Let a node that names its type make another one."""
     for name in _TYPE_ATTRIBUTES:
         attribute = node.attributes.get(name)
         if attribute is not None and attribute.value in FLOATS:
-            node.attributes[name] = ir.AttrInt64(name, DataType.DOUBLE)
+            node.attributes[name] = ir.AttrInt64(name, dtype)
     if node.domain == ONNX and node.op_type == "ConstantOfShape":
-        _fill_double(node)
+        _refill(node, dtype)
 
 
-def _forget_types(node: ir.Node, schema: onnx.defs.OpSchema | None) -> None:
+def _forget_types(node: ir.Node, schema: onnx.defs.OpSchema | None, dtype: DataType) -> None:
     """Types are inferred anew; those of an operator that nobody knows are set."""
     for value in node.outputs:
         if schema is not None:
             value.type = value.shape = None
-        elif _is_float(value):
-            value.type = ir.TensorType(DataType.DOUBLE)
+        else:
+            value.type = _retyped(value.type, dtype)
 
 
-def _fill_double(node: ir.Node) -> None:
+def _refill(node: ir.Node, dtype: DataType) -> None:
     given = node.attributes.get("value")
     array = np.zeros(1, np.float32) if given is None else given.as_tensor().numpy()
     if given is None or given.as_tensor().dtype in FLOATS:
-        tensor = ir.tensor(array.astype(np.float64))
+        tensor = ir.tensor(array.astype(dtype.numpy()))
         node.attributes["value"] = ir.AttrTensor("value", tensor)

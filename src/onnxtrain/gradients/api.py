@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError, ParameterError, SaveError
+from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import value_names
@@ -82,10 +83,11 @@ def gradient_graph(
     """Like ``build_gradient_graph``, for callers that need the names."""
     working = prepare(load_model(model, own=True))
     ir.external_data.load_to_model(working)
-    graph = working.graph
     wanted, given = _names(xs), [y for y in _names(ys) if y != loss]
     if not given and loss is None:
         raise GraphError("nothing to differentiate: give the names of some ys, or of a loss")
+    expand_without_rule(working, wanted, given if loss is None else [*given, loss])
+    graph = working.graph
     known = _values(graph)
     x_values = _find(known, wanted, graph, ParameterError)
     y_values = _find(known, given, graph, GraphError)
@@ -152,7 +154,7 @@ def _shown(names: Sequence[str]) -> str:
 def _claim_prefixes(names: Iterable[str], graph: ir.Graph) -> None:
     """Keep names that an earlier gradient graph was built with from being given again."""
     used: dict[str, int] = {}
-    for name in [*names, *(str(node.name) for node in graph)]:
+    for name in [*names, *value_names(graph), *(str(node.name) for node in graph.all_nodes())]:
         for found in _PREFIX.finditer(name):
             prefix = f"{name[: found.start()]}_Grad/"
             used[prefix] = max(used.get(prefix, 0), int(found[1] or 1))
@@ -207,7 +209,7 @@ def _return(
 def _distinct_nodes(graph: ir.Graph) -> None:
     """Number nodes whose name an earlier gradient graph gave already, since errors name nodes."""
     taken: set[str] = set()
-    for node in graph:
+    for node in graph.all_nodes():
         name, count = str(node.name), 1
         while node.name in taken:
             count += 1

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, real
+from onnxtrain.gradients.chain import through
+from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, rank_of, real
 from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
@@ -17,52 +17,113 @@ PER_CHANNEL = [0, 2]
 """Axes of [N, C, ...] to sum over for one value per channel."""
 
 
-@gradient("BatchNormInternal", domain=MS)
-def batch_norm_internal(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+@gradient("BatchNormInternal", domain=MS, all_outputs=True)
+def batch_norm_internal(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """dX, dScale and dB in one operator, from the statistics of the batch."""
     mean = operands(node)[3]
     if not attribute(node, "training_mode", 1):
-        return _fixed_statistics(op, node, dy)
+        return _fixed_statistics(op, node, dys[0])
     assert mean.dtype is not None
     for index, suffix in ((1, "_running_mean"), (2, "_running_var")):
         output_of(node, index, suffix, mean.dtype, mean.shape)
     saved = output_of(node, 3, "_saved_mean", mean.dtype, mean.shape)
     inverse = output_of(node, 4, "_saved_inv_std", mean.dtype, mean.shape)
-    return [*_batch_statistics(op, node, dy, saved, inverse), None, None]
+    direct = _batch_statistics(op, node, dys[0], saved, inverse)
+    return [*_joined(op, direct, _through_statistics(op, node, dys, inverted=True))]
+
+
+@gradient("BatchNormalization", since=7, all_outputs=True)
+def batch_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """With given statistics an affine map of X; while training, as BatchNormInternal.
+
+    Running statistics are differentiable as well: m·old + (1 - m)·new.
+    """
+    training = attribute(node, "training_mode", 0) or (op.opset < 14 and len(node.outputs) > 1)
+    if not training:
+        return _fixed_statistics(op, node, dys[0])
+    x, _, _, mean, _ = operands(node)
+    wide = by_channel(op, node, op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x)
+    center, _, inverse = normal(op, wide, PER_CHANNEL, real(node, "epsilon", 1e-5))
+    statistics = [op.cast(op.Reshape(s, op.ints([-1])), mean) for s in (center, inverse)]
+    direct = _batch_statistics(op, node, dys[0], statistics[0], statistics[1])
+    return [*_joined(op, direct, _through_statistics(op, node, dys, inverted=False))]
+
+
+def by_channel(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
+    """[N, C, everything else]: a lone axis has one channel, and without ``spatial`` all differ."""
+    if rank_of(x) == 1:
+        return op.Reshape(x, op.ints([-1, 1, 1]))
+    return op.rows(x) if attribute(node, "spatial", 1) else op.Reshape(x, op.ints([0, -1, 1]))
+
+
+def _joined(op: Ops, direct: Sequence[Grad], others: Sequence[Grad]) -> list[Grad]:
+    return [op.add(a, b) for a, b in zip(direct, others, strict=True)]
 
 
 def _batch_statistics(
-    op: Ops, node: ir.Node, dy: ir.Value, mean: ir.Value, inverse: ir.Value
+    op: Ops, node: ir.Node, dy: Grad, mean: ir.Value, inverse: ir.Value
 ) -> list[Grad]:
+    """What reaches the inputs through Y."""
     x, scale = operands(node)[:2]
-    epsilon = real(node, "epsilon", 1e-5)
-    states = [dy, x, scale, mean, inverse]
-    return [*op.BatchNormalizationGrad(*states, epsilon=epsilon, _outputs=3, _domain=MS)]
+    if dy is None:
+        return [None] * 5
+    options = {"epsilon": real(node, "epsilon", 1e-5), "_outputs": 3, "_domain": MS}
+    if rank_of(x) != 1 and attribute(node, "spatial", 1):
+        found = op.BatchNormalizationGrad(dy, x, scale, mean, inverse, **options)
+        return [*found, None, None]
+    rows, flat = [by_channel(op, node, value) for value in (dy, x)], op.ints([-1])
+    weight = op.Reshape(scale, flat)
+    found = op.BatchNormalizationGrad(*rows, weight, mean, inverse, **options)
+    likes = (x, scale, scale)
+    return [*map(op.reshape_like, found, likes), None, None]
 
 
-@gradient("BatchNormalization", since=7)
-def batch_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """With given statistics an affine map of X; while training, as BatchNormInternal."""
-    if not attribute(node, "spatial", 1):
-        raise NoGradientError(
-            f"no gradient of BatchNormalization with spatial = 0, node '{node.name}'\n"
-            "  convert the model to opset 9 or later"
-        )
-    training = attribute(node, "training_mode", 0) or (op.opset < 14 and len(node.outputs) > 1)
-    if not training:
-        return _fixed_statistics(op, node, dy)
-    x, _, _, mean, _ = operands(node)
-    wide = op.rows(op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x)
-    center, _, inverse = normal(op, wide, PER_CHANNEL, real(node, "epsilon", 1e-5))
-    statistics = [op.cast(op.Reshape(s, op.ints([-1])), mean) for s in (center, inverse)]
-    return [*_batch_statistics(op, node, dy, statistics[0], statistics[1]), None, None]
+def _through_statistics(
+    op: Ops, node: ir.Node, dys: Sequence[Grad], *, inverted: bool
+) -> list[Grad]:
+    """What reaches X and the old statistics through running ones, and those of the batch.
+
+    Args:
+        op: Where nodes are emitted.
+        node: Its outputs after Y are running mean and variance, and mean and variance.
+        dys: Gradients of all outputs.
+        inverted: Whether the last output is 1/√(variance + ε) instead.
+    """
+    x, _, _, mean, var = operands(node)
+    if not any(dys[1:]):
+        return [None] * 5
+    momentum, epsilon = real(node, "momentum", 0.9), real(node, "epsilon", 1e-5)
+
+    def formula(op: Ops, x: ir.Value, mean: ir.Value, var: ir.Value) -> list[ir.Value]:
+        rows = op.cast(by_channel(op, node, x), mean)
+        center = op.reduce("ReduceMean", rows, PER_CHANNEL)
+        offset = op.Sub(rows, center)
+        spread = op.reduce("ReduceMean", op.Mul(offset, offset), PER_CHANNEL)
+        new = [op.reshape_like(value, mean) for value in (center, spread)]
+        keep, take = op.scalar(momentum, mean), op.scalar(1 - momentum, mean)
+        running = [
+            op.Add(op.Mul(old, keep), op.Mul(value, take))
+            for old, value in zip((mean, var), new, strict=True)
+        ]
+        if inverted:
+            new[1] = op.Reciprocal(op.Sqrt(op.Add(new[1], op.scalar(epsilon, mean))))
+        return [*running, *new][: len(dys) - 1]
+
+    d_x, d_mean, d_var = through(op, formula, [x, mean, var], dys[1:])
+    return [d_x, None, None, d_mean, d_var]
 
 
-def _fixed_statistics(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+def _fixed_statistics(op: Ops, node: ir.Node, dy: Grad) -> list[Grad]:
     """y = scale·(x - mean)·r + b with r = 1/√(var + ε), differentiated in all five inputs."""
-    x, scale, _, mean, var = operands(node)
-    grad, data = (op.cast(op.rows(value), scale) for value in (dy, x))
-    center, spread = op.cast(mean, scale), op.cast(var, scale)
+    if dy is None:
+        return [None] * 5
+    x, *parameters = operands(node)
+    flat = [
+        value if rank_of(value) == 1 else op.Reshape(value, op.ints([-1])) for value in parameters
+    ]
+    scale = flat[0]
+    grad, data = (op.cast(by_channel(op, node, value), scale) for value in (dy, x))
+    center, spread = op.cast(flat[2], scale), op.cast(flat[3], scale)
     epsilon = op.scalar(real(node, "epsilon", 1e-5), scale)
     r = op.Reciprocal(op.Sqrt(op.Add(spread, epsilon)))
     steep = op.Mul(scale, r)
@@ -70,10 +131,13 @@ def _fixed_statistics(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     db = op.reduce_sum(grad, PER_CHANNEL, keepdims=False)
     moment = op.reduce_sum(op.Mul(grad, offset), PER_CHANNEL, keepdims=False)
     dx = op.reshape_like(op.Mul(grad, op.unsqueeze(steep, [1])), x)
-    d_mean = op.Neg(op.Mul(db, steep))
     bend = op.Mul(op.Mul(steep, op.Mul(r, r)), op.scalar(-0.5, scale))
-    found = [op.cast(dx, x), op.Mul(moment, r), db]
-    return [*found, op.cast(d_mean, mean), op.cast(op.Mul(moment, bend), var)]
+    found = [op.Mul(moment, r), db, op.Neg(op.Mul(db, steep)), op.Mul(moment, bend)]
+    shaped = [
+        d if rank_of(value) == 1 else op.reshape_like(d, value)
+        for d, value in zip(found, parameters, strict=True)
+    ]
+    return [op.cast(dx, x), *map(op.cast, shaped, parameters)]
 
 
 def normal(

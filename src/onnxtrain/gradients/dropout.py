@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from onnxtrain.gradients.known import constant_of, inputs_of, output_of, to_first
@@ -11,10 +13,10 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
 
 
-@gradient("Dropout", since=7, until=11)
-def inference_dropout(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """These versions only exist for inference, where dropout does nothing."""
-    return [dy]
+@gradient("Dropout", since=7, until=11, all_outputs=True)
+def inference_dropout(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """These versions only exist for inference, where dropout does nothing; the mask is constant."""
+    return [dys[0]]
 
 
 @gradient("Dropout", since=12)
@@ -60,13 +62,20 @@ def bias_dropout(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [dx, op.unbroadcast(dx, to=bias), passed, None, None][: len(node.inputs)]
 
 
-@gradient("BiasSoftmaxDropout", domain=MS)
-def bias_softmax_dropout(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+@gradient("BiasSoftmaxDropout", domain=MS, all_outputs=True)
+def bias_softmax_dropout(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """dropout(softmax(data + bias)); the mask and the softmax are outputs of the node."""
     data, _, ratio = inputs_of(node, 3)
     assert data is not None
     mask = output_of(node, 1, "_mask", DataType.BOOL, data.shape)
     softmax = output_of(node, 2, "_softmax", data.dtype or DataType.FLOAT, data.shape)
     axis = attribute(node, "axis", 1)
-    dx = op.SoftmaxDropoutGrad(dy, mask, softmax, ratio, axis=axis, _domain=MS)
+    dy, _, d_softmax = [*dys, None, None][:3]
+    terms: list[Grad] = [None, None]
+    if dy is not None:
+        terms[0] = op.SoftmaxDropoutGrad(dy, mask, softmax, ratio, axis=axis, _domain=MS)
+    if d_softmax is not None:
+        terms[1] = op.SoftmaxGrad(d_softmax, softmax, axis=axis, _domain=MS)
+    dx = op.add(*terms)
+    assert dx is not None
     return [dx, bias_rows(op, node, dx), None][: len(node.inputs)]

@@ -3,6 +3,9 @@
 Each value collects the gradients that arrive over its uses, one per edge; when its producer is
 reached all of them are there, and they are summed. Nodes that no gradient reaches are never
 visited, so an operator without a rule only matters when it stands between an x and a y.
+
+The body of a control flow node is differentiated by an engine of its own, whose nodes are then
+moved into the body of the backward node; constants and names belong to the root graph.
 """
 
 from __future__ import annotations
@@ -14,21 +17,43 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError
-from onnxtrain.gradients.rules import Rule, find_rule
+from onnxtrain.gradients.rules import Pair, Rule, find_rule
+from onnxtrain.gradients.sequence import sum_of
+from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import blank_unused_outputs, is_used, reads, unique_name, value_names
+from onnxtrain.graph.lean import measure_early, share_equal
 from onnxtrain.graph.phase import Phase, mark
+from onnxtrain.graph.tidy import unshadow
 from onnxtrain.types import FLOATS, op_name
+
+
+class MissingRules(NoGradientError):
+    """Operators of a body that have no rule; outside of it they are named with all others.
+
+    Attributes:
+        operators: Names of the nodes, by operator.
+    """
+
+    def __init__(self, operators: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(_explain(operators))
+        self.operators = operators
 
 
 def can_carry_gradient(value: ir.Value | None) -> bool:
     """Whether a value is a floating point tensor."""
-    return value is not None and value.dtype in FLOATS and not _is_sequence(value)
+    return carries_gradient(value) and not is_nested(value)
 
 
-def _is_sequence(value: ir.Value) -> bool:
-    return isinstance(value.type, (ir.SequenceType, ir.OptionalType))
+def carries_gradient(value: ir.Value | None) -> bool:
+    """Whether a value is floating point: a tensor, a sequence or an optional."""
+    return value is not None and value.dtype in FLOATS
+
+
+def is_nested(value: ir.Value | None) -> bool:
+    """Whether a value is a sequence or an optional."""
+    return value is not None and isinstance(value.type, (ir.SequenceType, ir.OptionalType))
 
 
 def depends_on(graph: ir.Graph, xs: Sequence[ir.Value]) -> set[ir.Value]:
@@ -39,8 +64,8 @@ def depends_on(graph: ir.Graph, xs: Sequence[ir.Value]) -> set[ir.Value]:
     """
     reached = set(xs)
     for node in graph:
-        if any(value in reached for value in reads(node)):
-            reached |= {v for v in node.outputs if v.type is None or can_carry_gradient(v)}
+        if any(value in reached for value in (*reads(node), *behind(node))):
+            reached |= {v for v in node.outputs if v.type is None or carries_gradient(v)}
     return reached
 
 
@@ -83,7 +108,30 @@ def backward(
     Raises:
         NoGradientError: naming every operator in the way that has no rule.
     """
-    return _Backward(graph, xs, seeds).run()
+    grads = _Backward(graph, xs, list(seeds.items())).run()
+    unshadow(graph)
+    return grads
+
+
+def backward_in(
+    body: ir.Graph, root: ir.Graph, xs: Sequence[ir.Value], seeds: Sequence[Pair]
+) -> tuple[dict[ir.Value, ir.Value], list[ir.Node]]:
+    """Append the backward nodes to the body of a node.
+
+    Args:
+        body: The body; it is changed.
+        root: The graph of the whole model, which gets the constants.
+        xs: Values of the body or from outside of it whose gradients are wanted.
+        seeds: Values of the body with the gradients that come in; a value may come twice.
+
+    Returns:
+        The gradient of every x that some y depends on, and the nodes that compute them.
+
+    Raises:
+        MissingRules: naming every operator in the way that has no rule.
+    """
+    engine = _Backward(body, xs, seeds, root)
+    return engine.run(), [node for node in body if node in engine.own]
 
 
 @dataclasses.dataclass
@@ -98,52 +146,72 @@ class _Backward:
     """The work of one call of ``backward``."""
 
     def __init__(
-        self, graph: ir.Graph, xs: Sequence[ir.Value], seeds: Mapping[ir.Value, ir.Value]
+        self,
+        graph: ir.Graph,
+        xs: Sequence[ir.Value],
+        seeds: Sequence[Pair],
+        root: ir.Graph | None = None,
     ) -> None:
         self.graph = graph
+        self.root = graph if root is None else root
         self.xs = list(dict.fromkeys(xs))
         self.reached = depends_on(graph, self.xs)
         self.arrived: dict[ir.Value, _Arrived] = {}
         self.blocked: set[ir.Value] = set()
         self.missing: dict[str, list[str]] = {}
-        self.taken = value_names(graph)
-        self.fixed = set(seeds.values())
+        self.taken = value_names(self.root)
+        self.fixed = {seed for _, seed in seeds}
         self.own: set[ir.Node | None] = set()
-        self.constants = set(graph.initializers)
-        for y, seed in seeds.items():
+        self.constants = set(self.root.initializers)
+        for y, seed in seeds:
             self._arrive(y, seed)
 
     def run(self) -> dict[ir.Value, ir.Value]:
         for node in reversed(list(self.graph)):
             self._visit(node)
         if self.missing:
-            raise NoGradientError(self._explain())
-        grads = {x: self._named(x) for x in self.xs if x in self.arrived}
+            if self.graph is self.root:
+                raise NoGradientError(_explain(self.missing))
+            raise MissingRules(self.missing)
+        take = self._named if self.graph is self.root else self._total
+        grads = {x: take(x) for x in self.xs if x in self.arrived}
         self._clean(set(grads.values()))
         return grads
 
     def _visit(self, node: ir.Node) -> None:
         outputs = [v for v in node.outputs if v in self.arrived or v in self.blocked]
-        wanted = [v for v in reads(node) if v in self.reached]
+        read = dict.fromkeys([*reads(node), *behind(node)])
+        wanted = [value for value in read if value in self.reached]
         if not outputs or not wanted or not any(v in self.reached for v in outputs):
             return
-        rule = find_rule(node.domain, node.op_type, opset_of(node, self.graph.opset_imports))
+        rule = find_rule(node.domain, node.op_type, opset_of(node, self.root.opset_imports))
         if rule is None:
-            self.missing.setdefault(op_name(node.domain, node.op_type), []).append(node.name or "")
+            self._miss({op_name(node.domain, node.op_type): [node.name or ""]}, wanted)
+        elif any(v in self.blocked for v in outputs):
             self.blocked.update(wanted)
-            return
-        if any(v in self.blocked for v in outputs):
-            self.blocked.update(wanted)
-            return
-        op = Ops(self.graph, f"{node.name}_Grad/")
+        else:
+            self._apply(rule, node, wanted)
+
+    def _apply(self, rule: Rule, node: ir.Node, wanted: Sequence[ir.Value]) -> None:
+        op = Ops(self.root, f"{node.name}_Grad/")
         dys = [self._total(v) if v in self.arrived else None for v in node.outputs]
         self._check_outputs(rule, node, dys)
-        grads = rule.apply(op, node, dys)
+        try:
+            pairs = rule.pairs(op, node, dys, wanted)
+        except MissingRules as missing:
+            self._miss(missing.operators, wanted)
+            return
         self._append(op.nodes)
-        for value, grad in zip(node.inputs, grads, strict=False):
-            if grad is not None and value is not None and value in self.reached:
+        for value, grad in pairs:
+            if value in self.reached:
                 self._check(node, value, grad)
                 self._arrive(value, grad)
+
+    def _miss(self, operators: Mapping[str, Sequence[str]], wanted: Sequence[ir.Value]) -> None:
+        """Remember operators without a rule; what stands before them is not blamed as well."""
+        for name, nodes in operators.items():
+            self.missing.setdefault(name, []).extend(nodes)
+        self.blocked.update(wanted)
 
     def _check_outputs(self, rule: Rule, node: ir.Node, dys: Sequence[ir.Value | None]) -> None:
         """A rule that knows the first output only must not lose the gradient of another."""
@@ -190,8 +258,14 @@ class _Backward:
     def _sum(self, value: ir.Value, partial: Sequence[ir.Value]) -> ir.Value:
         for count, grad in enumerate(partial):
             self._rename(grad, f"{value.name}_grad_{count}")
-        op = Ops(self.graph, "")
-        total: ir.Value = op.Sum(*partial, _name=f"AccumulateGrad_{value.name}_grad")
+        nested = is_nested(value)
+        plain = self.graph is self.root and not nested
+        op = Ops(self.root, "" if plain else f"{value.name}_Grad/")
+        total: ir.Value
+        if nested:
+            total = sum_of(op, partial)
+        else:
+            total = op.Sum(*partial, _name=f"{op.prefix}AccumulateGrad_{value.name}_grad")
         total.type, total.shape = value.type, value.shape
         self._append(op.nodes)
         self._rename(total, f"{value.name}_grad")
@@ -200,6 +274,8 @@ class _Backward:
     def _rename(self, grad: ir.Value, name: str) -> None:
         """Name a gradient after its tensor, unless it is the gradient of another one already."""
         if grad in self.fixed or grad.is_initializer() or grad.producer() not in self.own:
+            return
+        if self.graph is not self.root:
             return
         while name in self.taken:
             name += "_"
@@ -221,6 +297,7 @@ class _Backward:
 
     def _clean(self, keep: set[ir.Value]) -> None:
         """Remove backward nodes and constants that no wanted gradient needs."""
+        share_equal(self.graph, self.own, keep)
         for node in reversed(list(self.graph)):
             if node not in self.own:
                 continue
@@ -228,17 +305,21 @@ class _Backward:
                 blank_unused_outputs(node, keep)
             else:
                 self.graph.remove(node, safe=True)
+        if self.graph is not self.root:
+            return
+        measure_early(self.graph, self.own)
         for name in set(self.graph.initializers) - self.constants:
             if not is_used(self.graph.initializers[name]):
                 del self.graph.initializers[name]
 
-    def _explain(self) -> str:
-        lines = ["no gradient rule for " + ", ".join(sorted(self.missing))]
-        for name, nodes in sorted(self.missing.items()):
-            lines.append(f"  {name}: node {', '.join(map(repr, nodes[:4]))}")
-        first = sorted(self.missing)[0].split("::")[-1]
-        lines.append(
-            f"  write a rule with @gradient('{first}'), declare no_gradient('{first}'), "
-            "or freeze the parameters behind it"
-        )
-        return "\n".join(lines)
+
+def _explain(missing: Mapping[str, Sequence[str]]) -> str:
+    lines = ["no gradient rule for " + ", ".join(sorted(missing))]
+    for name, nodes in sorted(missing.items()):
+        lines.append(f"  {name}: node {', '.join(map(repr, nodes[:4]))}")
+    first = sorted(missing)[0].split("::")[-1]
+    lines.append(
+        f"  write a rule with @gradient('{first}'), declare no_gradient('{first}'), "
+        "or freeze the parameters behind it"
+    )
+    return "\n".join(lines)

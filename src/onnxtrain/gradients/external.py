@@ -28,7 +28,14 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError, RegistrationError
-from onnxtrain.gradients.rules import Grad, attribute, gradient, load_rules, remove_rules
+from onnxtrain.gradients.rules import (
+    Grad,
+    RuleFunction,
+    attribute,
+    gradient,
+    load_rules,
+    remove_rules,
+)
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import FLOATS, DataType, op_name
 
@@ -58,6 +65,7 @@ class _Line:
 
 
 _DEFINED: dict[tuple[str, str], dict[tuple[str, ...], list[_Line]]] = {}
+_OTHERWISE: dict[tuple[str, str], RuleFunction] = {}
 
 
 def register_gradient(
@@ -87,7 +95,8 @@ def register_gradient(
         load_rules()
         known = _DEFINED.get((domain, name))
         if known is None:
-            gradient(name, domain=domain, all_outputs=True)(_rule)
+            if (domain, name) not in _OTHERWISE:
+                gradient(name, domain=domain, all_outputs=True)(_rule)
             known = _DEFINED[domain, name] = {}
         if key in known:
             raise RegistrationError(
@@ -101,8 +110,14 @@ def register_gradient(
 
 def unregister_gradient(domain: str, name: str) -> None:
     """Forget everything that ``register_gradient`` declared for an operator."""
-    if _DEFINED.pop((domain, name), None) is not None:
+    if _DEFINED.pop((domain, name), None) is not None and (domain, name) not in _OTHERWISE:
         remove_rules(domain, name)
+
+
+def where_undefined(domain: str, name: str, rule: RuleFunction) -> None:
+    """Declare what an operator that is many in one does where nobody gave a definition."""
+    _OTHERWISE[domain, name] = rule
+    gradient(name, domain=domain, all_outputs=True)(_rule)
 
 
 def _line(full: str, item: Sequence[Any]) -> _Line:
@@ -154,9 +169,12 @@ def _check_attribute(full: str, line: _Line, name: str, given: Mapping[str, Any]
 
 def _rule(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """The rule of every operator with definitions: emit the nodes of the one that fits."""
-    known = _DEFINED[node.domain, node.op_type]
+    known = _DEFINED.get((node.domain, node.op_type), {})
     names = KEY_ATTRIBUTES.get(node.op_type, ())
     key = tuple(str(attribute(node, name, "")) for name in names)
+    otherwise = _OTHERWISE.get((node.domain, node.op_type))
+    if key not in known and otherwise is not None:
+        return list(otherwise(op, node, dys))
     if key not in known:
         have = ", ".join("::".join(filter(None, k)) for k in known)
         raise NoGradientError(

@@ -1,20 +1,16 @@
-"""Gradients of fused, padding, quantizing and parallel operators outside ONNX."""
+"""Gradients of fused, padding and parallel operators outside ONNX."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import (
-    dim_of,
-    inputs_of,
-    need_rank,
-    operands,
-    output_of,
-    to_first,
-)
+from onnxtrain.gradients.chain import through
+from onnxtrain.gradients.known import operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS
 
 _HORIZONTAL = 4
 """The group of processes that share the layers of a model, as collective operators number it."""
@@ -43,15 +39,6 @@ def trilu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return to_first(node, grad)
 
 
-@gradient("FakeQuant", domain=MS)
-def fake_quant(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy where nothing was clipped, straight through the rounding."""
-    x = node.inputs[0]
-    assert x is not None
-    mask = output_of(node, 1, "_mask", DataType.BOOL, x.shape)
-    return to_first(node, op.FakeQuantGrad(dy, mask, _domain=MS))
-
-
 @gradient("FlattenAndUnpad", domain=MS)
 def flatten_and_unpad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The rows added to where they came from; a row may have been taken more than once."""
@@ -78,29 +65,3 @@ def megatron_f(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def megatron_g(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The sum over every process of a layer; each has the same gradient."""
     return [dy]
-
-
-@gradient("DequantizeLinear")
-def dequantize_linear(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """y = (x - zero)·scale: (x - zero)·dy for the scale."""
-    x, scale, zero = inputs_of(node, 3)
-    assert x is not None and scale is not None
-    ones = op.filled(1, shape_of=scale, like=scale)
-    steps = op.DequantizeLinear(x, ones, zero, **forwarded(node))
-    product = op.cast(op.Mul(dy, op.cast(steps, dy)), scale)
-    return [None, _to_scale(op, node, product, x, scale), None][: len(node.inputs)]
-
-
-def _to_scale(op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.Value) -> ir.Value:
-    """Summed over what each element of the scale stands for: all, an axis, or blocks of one."""
-    rank, own = need_rank(x, "DequantizeLinear"), need_rank(scale, "DequantizeLinear")
-    if own == 0 or (own == 1 and dim_of(scale, 0) == 1):
-        return op.reshape_like(op.reduce_sum(product, None, keepdims=False), scale)
-    axis = attribute(node, "axis", 1) % rank
-    if own == 1:
-        others = [i for i in range(rank) if i != axis]
-        return op.reduce_sum(product, others, keepdims=False)
-    size = op.Gather(op.shape(x), op.const(axis), axis=0)
-    block = op.const(attribute(node, "block_size", 1))
-    places = op.Div(op.Range(op.const(0), size, op.const(1)), block)
-    return op.GatherGrad(op.shape(scale), places, product, axis=axis, _domain=MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import axis_in, inputs_of, operands, output_of, to_first
+from onnxtrain.gradients.known import axis_in, inputs_of, operands, output_of, rank_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -109,7 +109,9 @@ def add_at(op: Ops, dy: ir.Value, places: ir.Value, x: ir.Value) -> ir.Value:
 def one_hot(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """values = [off, on]: the sum of dy where the result is off, and where it is on."""
     indices, depth, values = inputs_of(node, 3)
-    assert values is not None
+    assert indices is not None and values is not None
+    if rank_of(indices) == 0:  # which inference does not let pass
+        indices = op.Reshape(indices, op.ints([1]))
     bits = op.const([0, 1], values.dtype)
     on = op.OneHot(indices, depth, bits, axis=attribute(node, "axis", -1))
     total = op.reduce_sum(dy, None, keepdims=False)

@@ -11,20 +11,22 @@ import onnx_ir as ir
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.known import inputs_of, ints_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
 
 
 @gradient("Resize", since=11)
 def resize(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """The transposed map, in one operator; without scales it goes by the sizes of x and dy."""
+    """The transposed map, in one operator; without scales it goes by the sizes of x and dy.
+
+    A scale that sizes and the aspect ratio decide together is known to Resize alone. Regions and
+    scales have no gradient: they are read before the run.
+    """
     x, roi, scales, sizes = inputs_of(node, 4)
     policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
     if sizes is not None and policy != "stretch":
-        raise NoGradientError(
-            f"no gradient of Resize with sizes and keep_aspect_ratio_policy '{policy}', "
-            f"node '{node.name}'\n  give scales instead"
-        )
+        return to_first(node, pulled_back(op, node, [dy])[0])
     region = None if roi is None else op.cast(roi, dy)
     factors = None if sizes is not None else scales
     options = {"mode": "nearest", **forwarded(node)}

@@ -1,4 +1,4 @@
-"""Gradient of nodes that call a torch autograd function."""
+"""Gradients of nodes that call torch: its operators, and autograd functions of users."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.gradients.external import where_undefined
+from onnxtrain.gradients.known import output_of
 from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import FLOATS, MS
+from onnxtrain.types import FLOATS, MS, DataType
+
+where_undefined("org.pytorch.aten", "ATen", pulled_back)
 
 
 @gradient("PythonOp", domain=MS, all_outputs=True)
@@ -28,9 +33,19 @@ def python_op(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
         "output_tensor_requires_grads": wanted,
         "tensor_reuse_map": attribute(node, "bw_tensor_reuse_map", None),
     }
-    node.attributes["input_requires_grads"] = ir.AttrInt64s("input_requires_grads", wanted)
+    flags = _by_argument(attribute(node, "input_convention", ""), wanted)
+    node.attributes["input_requires_grads"] = ir.AttrInt64s("input_requires_grads", flags)
+    context = output_of(node, 0, "_context", DataType.INT64, ir.Shape([]))
     found = op.emit(
-        "PythonOpGrad", (node.outputs[0], *dys[1:]), _domain=MS, _outputs=count, **options
+        "PythonOpGrad", (context, *dys[1:]), _domain=MS, _outputs=count, **options
     )
     grads = [found] if count == 1 else list(found)
     return [grad if want else None for grad, want in zip(grads, wanted, strict=True)]
+
+
+def _by_argument(convention: str, tensors: Sequence[int]) -> list[int]:
+    """The flags of tensors (d) with a 0 in place of each argument that is a constant (c)."""
+    if convention.count("d") != len(tensors):
+        return list(tensors)
+    rest = iter(tensors)
+    return [next(rest) if kind == "d" else 0 for kind in convention]

@@ -92,7 +92,7 @@ def output_of(
     node: ir.Node, index: int, suffix: str, dtype: DataType, shape: ir.Shape | None = None
 ) -> ir.Value:
     """Output ``index`` of a forward node; made and typed if the node did not have it."""
-    value = extra_output(node, index, f"{node.outputs[0].name}{suffix}")
+    value = extra_output(node, index, f"{node.outputs[0].name or node.name}{suffix}")
     if value.type is None:
         value.type = ir.TensorType(dtype)
         value.shape = shape

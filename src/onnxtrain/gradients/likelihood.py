@@ -6,6 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
@@ -83,4 +84,5 @@ class Likelihood:
         return self.op.Mul(self.op.Gather(self.weights, self._valid(), axis=0), self._counts())
 
     def _total(self, factor: ir.Value) -> ir.Value:
-        return self.op.reduce_sum(factor, None, keepdims=False)
+        """Σw; 1 if nothing counts, where every gradient is 0."""
+        return nonzero(self.op, self.op.reduce_sum(factor, None, keepdims=False))

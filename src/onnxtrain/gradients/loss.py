@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxtrain.gradients.known import inputs_of, need_rank, operands, output_of
 from onnxtrain.gradients.likelihood import Likelihood
-from onnxtrain.gradients.reduction import count_along
+from onnxtrain.gradients.reduction import count_along, nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
@@ -38,9 +38,8 @@ def softmax_cross_entropy_loss(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> l
         grads[0] = op.SoftmaxCrossEntropyLossGrad(
             dy, log_prob, labels, weights, **forwarded(node), _domain=MS
         )
-        ignored = attribute(node, "ignore_index", None)
-        ignore = None if ignored is None else op.const(ignored, labels.dtype)
-        likelihood = Likelihood(op, log_prob, labels, weights, ignore, _reduction(node))
+        ignore = ignored_label(op, labels, attribute(node, "ignore_index", None))
+        likelihood = Likelihood(op, log_prob, labels, weights, ignore, reduction_of(node))
         grads[2] = likelihood.weight_grad(dy)
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=1, _domain=MS)
@@ -48,7 +47,15 @@ def softmax_cross_entropy_loss(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> l
     return grads[: len(node.inputs)]
 
 
-def _reduction(node: ir.Node) -> str:
+def ignored_label(op: Ops, labels: ir.Value, given: int | Grad) -> ir.Value:
+    """The label that a cross entropy does not count: as an attribute or an input says, or -1."""
+    if isinstance(given, ir.Value):
+        return op.cast(op.Reshape(given, op.ints([1])), labels)
+    return op.const(-1 if given is None else given, labels.dtype)
+
+
+def reduction_of(node: ir.Node) -> str:
+    """How the losses of samples become one number, if they do."""
     return str(attribute(node, "reduction", "mean"))
 
 
@@ -59,7 +66,7 @@ def negative_log_likelihood_loss(op: Ops, node: ir.Node, dy: ir.Value) -> list[G
     assert scores is not None and target is not None
     ignored = attribute(node, "ignore_index", None)
     ignore = None if ignored is None else op.const(ignored, target.dtype)
-    likelihood = Likelihood(op, scores, target, weights, ignore, _reduction(node))
+    likelihood = Likelihood(op, scores, target, weights, ignore, reduction_of(node))
     grads = [likelihood.scores_grad(dy), None, likelihood.weight_grad(dy)]
     return grads[: len(node.inputs)]
 
@@ -70,7 +77,7 @@ def negative_log_likelihood_internal(op: Ops, node: ir.Node, dy: ir.Value) -> li
     scores, target, weights, ignored = inputs_of(node, 4)
     assert scores is not None and target is not None
     ignore = None if ignored is None else op.cast(op.Reshape(ignored, op.ints([1])), target)
-    likelihood = Likelihood(op, scores, target, weights, ignore, _reduction(node))
+    likelihood = Likelihood(op, scores, target, weights, ignore, reduction_of(node))
     grads = [likelihood.scores_grad(dy), None, likelihood.weight_grad(dy), None]
     return grads[: len(node.inputs)]
 
@@ -84,17 +91,20 @@ def softmax_cross_entropy_loss_internal(op: Ops, node: ir.Node, dys: Sequence[Gr
     dy, d_log = _both(dys)
     grads: list[Grad] = [None, None, None, None]
     if dy is not None:
+        by_class = None if weights is None else op.cast(weights, log_prob)
         grads[0] = op.SoftmaxCrossEntropyLossInternalGrad(
             dy,
             log_prob,
-            *node.inputs[1:],
+            labels,
+            by_class,
+            ignored,
             **forwarded(node, "output_type"),
             output_type=scores.dtype,
             _domain=MS,
         )
-        ignore = None if ignored is None else op.cast(op.Reshape(ignored, op.ints([1])), labels)
-        likelihood = Likelihood(op, log_prob, labels, weights, ignore, _reduction(node))
-        grads[2] = likelihood.weight_grad(dy)
+        ignore = ignored_label(op, labels, ignored)
+        likelihood = Likelihood(op, log_prob, labels, by_class, ignore, reduction_of(node))
+        grads[2] = None if weights is None else op.cast(likelihood.weight_grad(dy), weights)
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=1, _domain=MS)
         grads[0] = op.add(grads[0], op.cast(direct, scores))
@@ -110,18 +120,18 @@ def softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
     grads: list[Grad] = [None, None]
     if dy is not None:
         grads[0] = op.SoftmaxCrossEntropyGrad(dy, log_prob, label, **forwarded(node), _domain=MS)
-        grads[1] = op.Neg(op.Mul(log_prob, _per_sample(op, node, dy, log_prob)))
+        grads[1] = op.Neg(op.Mul(log_prob, per_sample(op, node, dy, log_prob)))
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
         grads[0] = op.add(grads[0], direct)
     return grads
 
 
-def _per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.Value:
+def per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.Value:
     """dy, divided by the number of samples for a mean, in a shape that broadcasts."""
-    if _reduction(node) == "none":
+    if reduction_of(node) == "none":
         return op.unsqueeze(dy, [need_rank(dy, "SoftmaxCrossEntropy")])
-    if _reduction(node) == "sum":
+    if reduction_of(node) == "sum":
         return dy
     samples = count_along(op, log_prob, range(need_rank(log_prob, "SoftmaxCrossEntropy") - 1))
     return op.Scale(dy, samples, scale_down=1, _domain=MS)
@@ -129,14 +139,39 @@ def _per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.
 
 @gradient("SparseSoftmaxCrossEntropy", all_outputs=True)
 def sparse_softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
-    """(exp(log_prob) - onehot)·w·dy, divided by Σw for a mean; classes are the last axis."""
+    """(exp(log_prob) - onehot)·w·dy, divided by Σw for a mean; classes are the last axis.
+
+    A weight gets -log_prob·dy of its sample, of which a mean takes the loss off and divides by Σw.
+    """
     _, label, weight = inputs_of(node, 3)
+    assert label is not None
     log_prob = _log_prob(node)
     dy, d_log = _both(dys)
     grads: list[Grad] = [None, None, None]
     if dy is not None:
         grads[0] = op.SparseSoftmaxCrossEntropyGrad(dy, log_prob, label, weight, **forwarded(node))
+        grads[2] = _sample_weight(op, node, dy, log_prob)
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
         grads[0] = op.add(grads[0], direct)
     return grads[: len(node.inputs)]
+
+
+def _sample_weight(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> Grad:
+    _, label, weight = inputs_of(node, 3)
+    if label is None or weight is None:
+        return None
+    last = need_rank(log_prob, "SparseSoftmaxCrossEntropy") - 1
+    picked = op.Mul(log_prob, one_hot(op, label, log_prob))
+    losses = op.Neg(op.reduce_sum(picked, [last], keepdims=False))
+    if reduction_of(node) != "mean":
+        return op.Mul(losses, dy)
+    total = nonzero(op, op.reduce_sum(weight, None, keepdims=False))
+    return op.Mul(op.Div(op.Sub(losses, node.outputs[0]), total), dy)
+
+
+def one_hot(op: Ops, label: ir.Value, log_prob: ir.Value) -> ir.Value:
+    """1 at the label of each sample, 0 at other classes, which are the last axis."""
+    last = need_rank(log_prob, "SparseSoftmaxCrossEntropy") - 1
+    classes = op.Gather(op.shape(log_prob), op.ints([last]), axis=0)
+    return op.OneHot(label, classes, op.const([0, 1], log_prob.dtype))

@@ -16,6 +16,7 @@ from onnxtrain.gradients.known import (
     real,
 )
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -31,7 +32,9 @@ def layer_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Gra
     dy, d_mean, d_inverse = [*dys, None, None][:3]
     grads: list[Grad] = [None, None, None]
     axis = attribute(node, "axis", -1)
-    if dy is not None:
+    if dy is not None and not _inside(node, x, scale, bias):
+        grads = pulled_back(op, node, [dy])
+    elif dy is not None:
         wide = full_scale(op, scale, x, axis)
         dx, d_scale, d_bias = op.LayerNormalizationGrad(
             dy, x, wide, mean, inverse, **forwarded(node), _outputs=3, _domain=MS
@@ -76,6 +79,16 @@ def full_scale(op: Ops, scale: ir.Value, x: ir.Value, axis: int) -> ir.Value:
     return op.Expand(scale, _normalized(op, x, axis))
 
 
+def _inside(node: ir.Node, x: ir.Value, *parameters: Grad) -> bool:
+    """Whether parameters vary along the normalized axes only, which gradient operators ask for."""
+    rank = rank_of(x)
+    if rank is None:
+        return True
+    most = rank - axis_in(x, attribute(node, "axis", -1))
+    ranks = [rank_of(value) for value in parameters if value is not None]
+    return all(own is None or own <= most for own in ranks)
+
+
 def _fits(have: int | ir.SymbolicDim, want: int | ir.SymbolicDim) -> bool:
     """Whether a dimension is certainly not broadcast."""
     return same_dim(have, want) or (isinstance(have, int) and have != 1)
@@ -87,11 +100,28 @@ def simplified_layer_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) 
     x, scale = inputs_of(node, 2)
     assert x is not None and scale is not None
     inverse = output_of(node, 1, "_inv_std_var", DataType(attribute(node, "stash_type", 1)))
-    return _simplified(op, node, dys[0], x, scale, inverse)
+    dy, d_inverse = [*dys, None][:2]
+    grads: list[Grad] = [None, None]
+    if dy is not None and not _inside(node, x, scale):
+        grads = pulled_back(op, node, [dy])
+    elif dy is not None:
+        grads = _simplified(op, node, dy, x, scale, inverse)
+    direct = _inverse_size(op, x, attribute(node, "axis", -1), inverse, d_inverse)
+    return [op.add(grads[0], direct), grads[1]]
+
+
+def _inverse_size(op: Ops, x: ir.Value, axis: int, inverse: ir.Value, d_inverse: Grad) -> Grad:
+    """What reaches x through r = 1/√(mean(x²) + ε): -r³·x·dr/n."""
+    if d_inverse is None:
+        return None
+    cube = op.Mul(inverse, op.Mul(inverse, inverse))
+    moved = op.Neg(op.Mul(op.Mul(cube, d_inverse), op.cast(x, inverse)))
+    count = op.ReduceProd(_normalized(op, x, axis), keepdims=0)
+    return op.cast(op.Scale(moved, count, scale_down=1, _domain=MS), x)
 
 
 def _simplified(
-    op: Ops, node: ir.Node, dy: Grad, x: ir.Value, scale: ir.Value, inverse: ir.Value
+    op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, scale: ir.Value, inverse: ir.Value
 ) -> list[Grad]:
     axis = attribute(node, "axis", -1)
     wide = full_scale(op, scale, x, axis)
@@ -106,6 +136,8 @@ def rms_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """As SimplifiedLayerNormalization, with 1/√(mean(x²) + ε) computed again."""
     x, scale = inputs_of(node, 2)
     assert x is not None and scale is not None
+    if not _inside(node, x, scale):
+        return pulled_back(op, node, [dy])
     wide = op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x
     rank = need_rank(x, "RMSNormalization")
     axes = list(range(axis_in(x, attribute(node, "axis", -1)), rank))
@@ -122,7 +154,8 @@ def skip_layer_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> lis
     total = output_of(node, 3, "_sum", x.dtype, x.shape)
     mean = output_of(node, 1, "_mean", DataType.FLOAT)
     inverse = output_of(node, 2, "_inv_std_dev", DataType.FLOAT)
-    dy, _, _, d_total = [*dys, None, None, None][:4]
+    dy, d_mean, d_inverse, d_total = [*dys, None, None, None][:4]
+    d_total = op.add(d_total, _statistics(op, total, -1, (mean, d_mean), (inverse, d_inverse)))
     d_gamma = d_beta = None
     if dy is not None:
         dx, d_gamma, d_beta = op.LayerNormalizationGrad(
@@ -147,7 +180,9 @@ def skip_simplified(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     assert x is not None and skip is not None and x.dtype is not None
     total = output_of(node, 3, "_sum", x.dtype, x.shape)
     inverse = output_of(node, 2, "_inv_std_dev", DataType.FLOAT)
-    dy, _, _, d_total = [*dys, None, None, None][:4]
+    dy, d_mean, d_inverse, d_total = [*dys, None, None, None][:4]
+    moved = _statistics(op, total, -1, (inverse, d_mean), (inverse, None))
+    d_total = op.add(d_total, moved, _inverse_size(op, total, -1, inverse, d_inverse))
     d_gamma = None
     if dy is not None:
         dx, d_gamma = op.SimplifiedLayerNormalizationGrad(

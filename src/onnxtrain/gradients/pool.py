@@ -11,8 +11,15 @@ from onnxtrain.gradients.gather import add_at
 from onnxtrain.gradients.known import need_rank, operands, output_of
 from onnxtrain.gradients.reduction import count_along, nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
+
+
+@gradient("MaxPool", until=7)
+def max_pool_1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The first versions cannot tell where the maximum was, torch's own can."""
+    return pulled_back(op, node, [dy])
 
 
 @gradient("MaxPool", since=8)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import axes_of, to_first
+from onnxtrain.gradients.known import axes_of, axis_in, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
@@ -40,6 +40,8 @@ class _Reduced:
             axes = [] if noop else None
         x = node.inputs[0]
         assert x is not None
+        if axes is not None and not isinstance(axes, ir.Value):
+            axes = sorted({axis_in(x, axis) for axis in axes})
         return cls(op, x, node.outputs[0], axes, keepdims, noop)
 
     def fit(self, value: ir.Value) -> ir.Value:
@@ -61,8 +63,20 @@ class _Reduced:
         """How many elements each element of y was made from."""
         op, x = self.op, self.x
         if isinstance(self.axes, ir.Value):
-            return op.Div(op.Size(x), op.Size(self.y))
+            ratio = size_ratio(x.shape, self.y.shape)
+            return op.Div(op.Size(x), op.Size(self.y)) if ratio is None else op.const(ratio)
         return count_along(op, x, self.axes)
+
+
+def size_ratio(x: ir.Shape | None, y: ir.Shape | None) -> int | None:
+    """How many times as many elements one shape has as another, if that can be told."""
+    if x is None or y is None:
+        return None
+    sizes = [math.prod(dim for dim in shape if isinstance(dim, int)) for shape in (x, y)]
+    names = [sorted(str(d) for d in shape if not isinstance(d, int)) for shape in (x, y)]
+    if names[0] != names[1] or "None" in names[0] or not sizes[1]:
+        return None
+    return sizes[0] // sizes[1]
 
 
 def count_along(op: Ops, x: ir.Value, axes: Sequence[int] | None) -> ir.Value:

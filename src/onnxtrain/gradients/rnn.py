@@ -1,4 +1,9 @@
-"""Gradients of the recurrent layers that keep what their gradients need."""
+"""Gradients of recurrent layers.
+
+Plain ones have gradient operators, which need the states and gates of each step. With other
+activation functions, sequence lengths, a bound or the batch first, the layer is run again and
+differentiated by torch.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.known import inputs_of, output_of
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
@@ -16,6 +21,8 @@ from onnxtrain.types import MS
 @gradient("LSTMTraining", domain=MS, all_outputs=True)
 def lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """All gradients in one operator, from the hidden states, cell states and gates of each step."""
+    if any(dys[3:]):
+        return pulled_back(op, node, dys)
     x, w, r, _, lengths, h0, c0, peepholes = inputs_of(node, 8)
     assert x is not None and x.dtype is not None
     kept = [output_of(node, i, s, x.dtype) for i, s in ((0, ""), (3, "_cells"), (4, "_gates"))]
@@ -30,6 +37,8 @@ def lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("GRUTraining", domain=MS, all_outputs=True)
 def gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """All gradients in one operator, from the hidden states and gates of each step."""
+    if any(dys[2:]):
+        return pulled_back(op, node, dys)
     x, w, r, b, lengths, h0 = inputs_of(node, 6)
     assert x is not None and x.dtype is not None
     kept = [output_of(node, i, s, x.dtype) for i, s in ((0, ""), (2, "_gates"))]
@@ -43,8 +52,10 @@ def gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("LSTM", all_outputs=True)
 def plain_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """Run again as LSTMTraining, which keeps what the gradient needs."""
+    if not _is_plain(node, ["sigmoid", "tanh", "tanh"]):
+        return pulled_back(op, node, dys)
     x, w, r, _, lengths, h0, c0, peepholes = inputs_of(node, 8)
-    options = _options(node, ["sigmoid", "tanh", "tanh"])
+    options = forwarded(node, *_ALONE)
     every, _, _, cells, gates = op.LSTMTraining(*node.inputs, **options, _outputs=5, _domain=MS)
     arrived = [*dys, None, None][:3]
     states = [x, w, r, lengths, h0, c0, every, cells, gates, *arrived, peepholes]
@@ -55,8 +66,10 @@ def plain_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("GRU", all_outputs=True)
 def plain_gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """Run again as GRUTraining, which keeps what the gradient needs."""
+    if not _is_plain(node, ["sigmoid", "tanh"]):
+        return pulled_back(op, node, dys)
     x, w, r, b, lengths, h0 = inputs_of(node, 6)
-    options = _options(node, ["sigmoid", "tanh"])
+    options = forwarded(node, *_ALONE)
     every, _, gates = op.GRUTraining(*node.inputs, **options, _outputs=3, _domain=MS)
     states = [x, w, r, b, lengths, h0, every, gates, *[*dys, None][:2]]
     d_x, d_w, d_r, d_b, d_h0 = op.GRUGrad(*states, **options, _outputs=5, _domain=MS)
@@ -66,9 +79,11 @@ def plain_gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("RNN", all_outputs=True)
 def rnn(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """A layer of tanh is a GRU whose update gate is 0 and whose reset gate is 1."""
+    if not _is_plain(node, ["tanh"]):
+        return pulled_back(op, node, dys)
     x, w, r, _, lengths, h0 = inputs_of(node, 6)
     assert x is not None and w is not None and r is not None and x.dtype is not None
-    options = {**_options(node, ["tanh"]), "linear_before_reset": 1}
+    options = {**forwarded(node, *_ALONE), "linear_before_reset": 1}
     every = output_of(node, 0, "", x.dtype)
     closed, opened = (op.filled(n, shape_of=every, like=x) for n in (0, 1))
     gates = op.Concat(closed, opened, every, axis=3)
@@ -81,21 +96,22 @@ def rnn(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     return [d_x, *last, both, None, d_h0][: len(node.inputs)]
 
 
-def _options(node: ir.Node, activations: list[str]) -> dict[str, ir.Attr]:
-    """Attributes that the layers with a gradient share with those without.
+@gradient("GRUGrad", "LSTMGrad", domain=MS, all_outputs=True)
+def layer_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """Differentiated by torch, also in the states and gates that the layer kept."""
+    return pulled_back(op, node, gs)
 
-    Raises:
-        NoGradientError: if the node asks for something that they cannot do.
-    """
-    if attribute(node, "layout", 0):
-        raise NoGradientError(
-            f"no gradient of {node.op_type} with layout 1, node '{node.name}'\n"
-            "  transpose its input and output instead"
-        )
+
+_ALONE = ("layout", "activations", "activation_alpha", "activation_beta", "output_sequence")
+"""Attributes that the layers with a gradient operator do not have, or know one value of."""
+
+
+def _is_plain(node: ir.Node, activations: list[str]) -> bool:
+    """Whether a layer asks for nothing but what the layers with a gradient operator can do."""
     asked = [name.lower() for name in attribute(node, "activations", ())]
-    if asked not in ([], activations, activations * 2):
-        raise NoGradientError(
-            f"no gradient of {node.op_type} with activations {', '.join(asked)}, "
-            f"node '{node.name}'\n  allowed are {', '.join(activations)}"
-        )
-    return forwarded(node, "layout", "activations", "activation_alpha", "activation_beta")
+    special = ("layout", "clip", "input_forget")
+    return (
+        asked in ([], activations, activations * 2)
+        and not any(attribute(node, name, 0) for name in special)
+        and inputs_of(node, 5)[4] is None
+    )

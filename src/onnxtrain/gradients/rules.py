@@ -8,7 +8,9 @@ per input (None: the input has none)::
         a, b = node.inputs
         return [op.unbroadcast(op.Mul(dy, b), to=a), op.unbroadcast(op.Mul(dy, a), to=b)]
 
-A rule never asks which gradients are wanted: what nobody uses is removed afterwards.
+A rule never asks which gradients are wanted: what nobody uses is removed afterwards. Only rules of
+operators with subgraphs do (``captures=True``): they get the wanted values, captured ones among
+them, and give pairs of a value and its gradient.
 """
 
 from __future__ import annotations
@@ -28,11 +30,17 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.types import op_name
 
 Grad = ir.Value | None
-RuleFunction = Callable[..., Sequence[Grad]]
+Pair = tuple[ir.Value, ir.Value]
+"""A value and a gradient of it."""
+RuleFunction = Callable[..., Sequence[Any]]
 
 FAMILIES = (
     "activation",
+    "attention",
     "channel_norm",
+    "control_flow",
+    "control_flow_loop",
+    "control_flow_scan",
     "conv",
     "dropout",
     "einsum",
@@ -44,19 +52,30 @@ FAMILIES = (
     "loss",
     "math",
     "matmul",
+    "ml",
+    "ms_attention",
+    "ms_fused",
+    "ms_quantized",
+    "ms_tensor",
     "norm",
     "pad",
     "pool",
+    "quantization",
     "reduction",
     "rnn",
     "scatter",
     "second",
+    "second_loss",
     "second_nn",
     "select",
+    "sequence",
     "shape",
     "signal",
     "softmax",
+    "training",
     "unary",
+    "vector_jacobian",
+    "vision",
     "zero",
 )
 
@@ -71,6 +90,7 @@ class Rule:
     since: int = 1
     until: int | None = None
     all_outputs: bool = False
+    captures: bool = False
 
     @property
     def place(self) -> str:
@@ -96,6 +116,19 @@ class Rule:
             )
         return result
 
+    def pairs(
+        self, op: Ops, node: ir.Node, dys: Sequence[Grad], wanted: Sequence[ir.Value]
+    ) -> Sequence[Pair]:
+        """Values that a node reads, each with a gradient that arrives there."""
+        if self.captures and self.fn is not None:
+            return self.fn(op, node, dys, wanted)
+        grads = self.apply(op, node, dys)
+        return [
+            (value, grad)
+            for value, grad in zip(node.inputs, grads, strict=False)
+            if value is not None and grad is not None
+        ]
+
 
 _RULES: dict[tuple[str, str], list[Rule]] = {}
 
@@ -107,6 +140,7 @@ def gradient(
     since: int = 1,
     until: int | None = None,
     all_outputs: bool = False,
+    captures: bool = False,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Declare a function to be the gradient rule of an operator.
 
@@ -117,11 +151,12 @@ def gradient(
         since: First opset version for which the rule holds.
         until: Last one, or None.
         all_outputs: Whether the rule takes a list with the gradient (or None) of every output.
+        captures: Whether it takes such a list and the wanted values, and gives pairs.
     """
 
     def declare(fn: RuleFunction) -> RuleFunction:
         for name in (op, *more_ops):
-            _add(Rule(name, domain, fn, since, until, all_outputs))
+            _add(Rule(name, domain, fn, since, until, all_outputs or captures, captures))
         return fn
 
     return declare

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from onnxtrain.gradients.known import inputs_of, need_rank, operands
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 
 
@@ -38,6 +39,12 @@ class _Places:
 def scatter_elements(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """By reduction: overwritten data gets 0, the updates get what became of them."""
     return _scatter(op, node, dy, attribute(node, "axis", 0))
+
+
+@gradient("Scatter")
+def scatter(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """ScatterElements before it had that name; what picks elements came later, so torch does."""
+    return pulled_back(op, node, [dy])
 
 
 @gradient("ScatterND")

@@ -1,4 +1,4 @@
-"""Gradients of the gradient operators of convolution, pooling, normalization and losses."""
+"""Gradients of the gradient operators of convolution, pooling and normalization."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.channel_norm import PER_CHANNEL, normal, normal_grad
-from onnxtrain.gradients.known import HALVES, axis_in, inputs_of, need_rank, operands, real
-from onnxtrain.gradients.likelihood import Likelihood
+from onnxtrain.gradients.channel_norm import PER_CHANNEL, by_channel, normal, normal_grad
+from onnxtrain.gradients.known import HALVES, axis_in, need_rank, operands, real
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -110,7 +109,7 @@ def batch_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list
     epsilon = real(node, "epsilon", 1e-5)
 
     def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
-        grad, data = op.rows(_wide(op, dy)), op.rows(_wide(op, x))
+        grad, data = (by_channel(op, node, _wide(op, value)) for value in (dy, x))
         _, n, r = normal(op, data, PER_CHANNEL, epsilon)
         h = op.Mul(grad, op.unsqueeze(op.cast(scale, grad), [1]))
         d_x = op.reshape_like(normal_grad(op, h, n, r, PER_CHANNEL), x)
@@ -118,21 +117,3 @@ def batch_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list
         return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
 
     return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
-
-
-@gradient("SoftmaxCrossEntropyLossGrad", domain=MS)
-def softmax_cross_entropy_loss_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
-    """(exp(log_prob) - onehot)·w·dY, differentiated by dY and log_prob."""
-    dy, log_prob, labels, weights = inputs_of(node, 4)
-    assert dy is not None and log_prob is not None and labels is not None
-    ignored = attribute(node, "ignore_index", None)
-    ignore = None if ignored is None else op.const(ignored, labels.dtype)
-    reduction = str(attribute(node, "reduction", "mean"))
-
-    def formula(op: Ops, dy: ir.Value, log_prob: ir.Value) -> list[ir.Value]:
-        likelihood = Likelihood(op, log_prob, labels, weights, ignore, reduction)
-        softened = op.Mul(op.Exp(log_prob), op.unsqueeze(likelihood.each(dy), [1]))
-        return [op.Add(softened, likelihood.scores_grad(dy))]
-
-    found = through(op, formula, [dy, log_prob], [g])
-    return [*found, None, None][: len(node.inputs)]

@@ -5,7 +5,7 @@ Both go through the same inliner: the body of a schema becomes a function of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import onnx
@@ -69,16 +69,22 @@ def _since(node: ir.Node, version: int) -> int | None:
     return None if schema is None else int(schema.since_version)
 
 
-def expand_functions(model: ir.Model, has_kernel: Callable[[ir.Node], bool]) -> ir.Model:
-    """Replace nodes without a kernel by the bodies that their schemas define, in place.
+def expand_functions(
+    model: ir.Model,
+    keep: Callable[[ir.Node], bool],
+    among: Callable[[], Iterable[ir.Node]] | None = None,
+) -> ir.Model:
+    """Replace nodes by the bodies that their schemas define, in place.
 
     Args:
         model: A prepared model.
-        has_kernel: Whether a node can run as it is.
+        keep: Whether a node can stay as it is, for instance because it has a kernel.
+        among: Gives the nodes in question; all of the model's by default.
     """
     for _ in range(DEEPEST):
-        nodes = [node for node in model.graph.all_nodes() if not has_kernel(node)]
-        bodies = [(node, body) for node in nodes if (body := _body(node, model)) is not None]
+        nodes = model.graph.all_nodes() if among is None else among()
+        replaced = [node for node in nodes if not keep(node)]
+        bodies = [(node, body) for node in replaced if (body := _body(node, model)) is not None]
         if not bodies:
             break
         for index, (node, body) in enumerate(bodies):

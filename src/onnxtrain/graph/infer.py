@@ -9,13 +9,24 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
-from onnxtrain.graph import schemas
+from onnxtrain.graph import maps, schemas
 from onnxtrain.graph.bindings import opset_of, paired
+from onnxtrain.graph.declared import (
+    contradicts,
+    doubt_carried,
+    forget_negative,
+    free_sizes,
+    settle_carried,
+    undeclare,
+)
+from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.typecheck import check_types
-from onnxtrain.types import ONNX
+from onnxtrain.types import ONNX, parse_dtype
 
 SMALL = 1024
 """Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
+_DOUBTED = "onnxtrain.doubted"
+"""Set in a graph whose declared shapes have been looked at."""
 KEEP_SHAPE = frozenset({"BatchNormalization", "Dropout", "GroupNormalization"})
 """Operators without inference in some opsets, whose first output is shaped like the first input."""
 
@@ -27,31 +38,67 @@ def infer(model: ir.Model) -> ir.Model:
         GraphError: if the model contradicts its operators' schemas.
     """
     schemas.ensure_registered()
-    _propagate(model)
-    while _complete(model):
-        _propagate(model)
+    if not model.graph.meta.get(_DOUBTED):
+        _doubt(model)
+    _settle(model)
     check_types(model)
     return model
 
 
+def _settle(model: ir.Model) -> None:
+    """Infer until nothing is found any more."""
+    _propagate(model)
+    while _complete(model) or complete_ranks(model) or settle_carried(model):
+        _propagate(model)
+
+
+def _doubt(model: ir.Model) -> None:
+    """Correct the shapes that a model declares where they cannot be right."""
+    forget_negative(model)
+    symbols = free_sizes(model.graph)
+    found = _inferred(model, declared=False)
+    _settle(found)
+    for graph, typed in zip(model.graphs(), found.graphs(), strict=True):
+        doubt_carried(graph, typed)
+        known = {v.name: v.shape for node in typed for v in node.outputs if v.shape is not None}
+        for value in dict.fromkeys((*graph.outputs, *(v for node in graph for v in node.outputs))):
+            shape = known.get(value.name)
+            if None in (shape, value.shape):
+                continue
+            if contradicts(value.shape, shape, symbols):
+                value.shape = shape.copy()
+    model.graph.meta[_DOUBTED] = True
+
+
 def _propagate(model: ir.Model) -> None:
-    """ONNX's own inference."""
+    """Write what inference finds into the values of a model."""
+    for graph, typed in zip(model.graphs(), _inferred(model).graphs(), strict=True):
+        _merge(graph, typed)
+
+
+def _inferred(model: ir.Model, declared: bool = True) -> ir.Model:
+    """A copy of a model with types and shapes by ONNX's own inference.
+
+    Args:
+        model: The model.
+        declared: Whether the shapes that its values have already are taken into account.
+    """
     with _large_initializers_as_inputs(model.graph):
-        proto = ir.to_proto(model)
+        proto = maps.written(model)
+    if not declared:
+        undeclare(proto.graph, model.graph.opset_imports)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         raise GraphError(f"types or shapes of the model do not fit: {error}") from error
-    result = ir.serde.deserialize_model(inferred)
-    for graph, typed in zip(model.graphs(), result.graphs(), strict=True):
-        _merge(graph, typed)
+    return maps.read(inferred)
 
 
 def _complete(model: ir.Model) -> bool:
     """Type outputs that ONNX could not; whether there were any.
 
     Some schemas have no inference function. An output has the type of the inputs that share its
-    type name, and the operators in ``KEEP_SHAPE`` have the shape of their first input.
+    type name, or the one type that the schema allows, and the operators in ``KEEP_SHAPE`` have the shape of their first input.
     """
     found = False
     for node in model.graph.all_nodes():
@@ -61,13 +108,22 @@ def _complete(model: ir.Model) -> bool:
             continue
         types = {f.type_str: v.type for f, v in paired(schema.inputs, node.inputs) if v is not None}
         for formal, value in paired(schema.outputs, node.outputs):
-            if value.type is None and types.get(formal.type_str) is not None:
-                value.type = types[formal.type_str]
+            type_ = types.get(formal.type_str) or _fixed_type(formal.type_str)
+            if value.type is None and type_ is not None:
+                value.type = type_
                 found = True
         first = node.inputs[0] if node.inputs else None
         if first is not None and node.op_type in KEEP_SHAPE and node.outputs[0].shape is None:
             node.outputs[0].shape = first.shape
     return found
+
+
+def _fixed_type(text: str) -> ir.TensorType | None:
+    """The type that a schema writes out, None if it names a variable."""
+    try:
+        return ir.TensorType(parse_dtype(text)) if text.startswith("tensor(") else None
+    except KeyError:
+        return None
 
 
 def declare_constant(value: ir.Value) -> None:

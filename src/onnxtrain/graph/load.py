@@ -11,6 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
+from onnxtrain.graph import maps
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -91,7 +92,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
             + ("IR version" if not proto.ir_version else "graph or no opset import")
         )
     try:
-        model = ir.serde.deserialize_model(proto)
+        model = maps.read(proto)
     except Exception as error:
         raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
     for tensor in _external_tensors(model):

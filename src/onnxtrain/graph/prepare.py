@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.embedded import define_embedded
 from onnxtrain.graph.functions import inline_functions
 from onnxtrain.graph.infer import infer
+from onnxtrain.graph.loops import settle_loops
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.upgrade import needs_upgrade, upgrade
 from onnxtrain.graph.verify import verify
@@ -14,12 +16,16 @@ from onnxtrain.graph.verify import verify
 def prepare(model: ir.Model) -> ir.Model:
     """Inline functions, turn Constant nodes into initializers, infer types and shapes, in place.
 
+    Shapes that the model declares for what it computes are taken with care: files are often wrong.
+
     Raises:
         GraphError: if the graph breaks a rule; the message names the node or value.
     """
     verify(model)
+    define_embedded(model)
     inline_functions(model)
     tidy(model)
+    settle_loops(model)
     if needs_upgrade(model):
-        upgrade(infer(model))
+        upgrade(model)
     return infer(model)

@@ -20,6 +20,7 @@ FAMILIES = (
     "loss",
     "math",
     "ml",
+    "ms",
     "nn",
     "optimizer",
     "quantization",
@@ -29,6 +30,8 @@ FAMILIES = (
     "summary",
     "tensor",
     "text",
+    "transformer",
+    "vector_jacobian",
     "vision",
 )
 TRAINING_IN_ONNX_DOMAIN = frozenset(

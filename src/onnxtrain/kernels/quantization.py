@@ -14,8 +14,9 @@ from torch import Tensor
 from onnxtrain.kernels.dtypes import from_torch, to_torch
 from onnxtrain.kernels.narrow import WHOLE, convert
 from onnxtrain.kernels.nn.conv import conv_integer
+from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, INTEGERS, DataType
+from onnxtrain.types import FLOAT8, FLOATS, INTEGERS, DataType
 
 Types = Sequence[tuple[int, Any]]
 BYTES = frozenset({DataType.INT8, DataType.UINT8})
@@ -38,12 +39,12 @@ def quantize_linear(
     """y = saturate(round(x / y_scale) + y_zero_point); the division in the type of the scale."""
     dtype = DataType(out_types[0][0] or output_dtype or _type_of(y_zero_point))
     exact = to_torch(precision) if precision else _division_type(y_scale.dtype)
-    scale = _aligned(y_scale.to(exact), x, axis, block_size)
+    scale = aligned(y_scale.to(exact), x, axis, block_size)
     ratio = (x.to(exact) / scale).to(torch.float32)
     zero = None
     if y_zero_point is not None:
-        zero = _aligned(y_zero_point.to(torch.float32), x, axis, block_size)
-    return _quantized(ratio, zero, dtype, saturate)
+        zero = aligned(y_zero_point.to(torch.float32), x, axis, block_size)
+    return quantized(ratio, zero, dtype, saturate)
 
 
 def _type_of(zero_point: Tensor | None) -> DataType:
@@ -54,7 +55,7 @@ def _division_type(dtype: torch.dtype) -> torch.dtype:
     return dtype if from_torch(dtype) in FLOATS else torch.float32
 
 
-def _aligned(values: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
+def aligned(values: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     """Scales or zero points in a shape that broadcasts against x."""
     if values.numel() == 1:
         return values.reshape(())
@@ -69,7 +70,7 @@ def _aligned(values: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     return values.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
 
 
-def _quantized(ratio: Tensor, zero: Tensor | None, dtype: DataType, saturate: int = 1) -> Tensor:
+def quantized(ratio: Tensor, zero: Tensor | None, dtype: DataType, saturate: int = 1) -> Tensor:
     """Round, shift and saturate to an element type."""
     if dtype not in WHOLE and dtype not in INTEGERS:
         return convert(ratio if zero is None else ratio + zero, dtype, saturate)
@@ -95,10 +96,11 @@ def dequantize_linear(
     out_types: Types,
 ) -> Tensor:
     """y = (x - x_zero_point) · x_scale, rounded once to the type of y."""
-    wide = x.to(torch.float32)
+    exact = acc(x_scale.dtype)
+    wide = x.to(exact)
     if x_zero_point is not None:
-        wide = wide - _aligned(x_zero_point.to(torch.float32), x, axis, block_size)
-    scale = _aligned(x_scale.to(torch.float32), x, axis, block_size)
+        wide = wide - aligned(x_zero_point.to(exact), x, axis, block_size)
+    scale = aligned(x_scale.to(exact), x, axis, block_size)
     return (wide * scale).to(to_torch(out_types[0][0] or output_dtype or from_torch(x_scale.dtype)))
 
 
@@ -108,10 +110,10 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     scale = torch.where(low == high, 1.0, high - low) / 255
     zero = (-low / scale).round().clamp(0, 255)
-    return _quantized(x / scale, zero, DataType.UINT8), scale, zero.to(torch.uint8)
+    return quantized(x / scale, zero, DataType.UINT8), scale, zero.to(torch.uint8)
 
 
-@kernel("QLinearMatMul", since=10, T1=BYTES, T2=BYTES, T3=BYTES)
+@kernel("QLinearMatMul", since=10, T1=BYTES | FLOAT8, T2=BYTES | FLOAT8, T3=BYTES | FLOAT8)
 def qlinear_matmul(
     a: Tensor,
     a_scale: Tensor,
@@ -128,7 +130,7 @@ def qlinear_matmul(
     factor = _per_row(a_scale) * b_scale / _per_row(y_scale)
     ratio = torch.matmul(left, right) * factor.to(torch.float64)
     zero = _per_row(y_zero_point).to(torch.float64)
-    return _quantized(ratio, zero, from_torch(y_zero_point.dtype))
+    return quantized(ratio, zero, from_torch(y_zero_point.dtype))
 
 
 def _per_row(values: Tensor) -> Tensor:
@@ -173,4 +175,4 @@ def qlinear_conv(
         total = total + b.reshape(channels)
     factor = (x_scale * w_scale / y_scale).to(torch.float64)
     ratio = total * (factor.reshape(channels) if factor.numel() > 1 else factor)
-    return _quantized(ratio, y_zero_point.to(torch.float64), from_torch(y_zero_point.dtype))
+    return quantized(ratio, y_zero_point.to(torch.float64), from_torch(y_zero_point.dtype))

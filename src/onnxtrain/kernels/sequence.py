@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of, scalar
-from onnxtrain.types import DataType
+from onnxtrain.types import OWN, DataType
 
 
 @kernel("SequenceConstruct", since=11, view="inputs")
@@ -70,9 +72,11 @@ def split_to_sequence(
 ) -> list[Tensor]:
     """The parts of the input along an axis: single slices, chunks of one size, or given sizes."""
     axis = axis_of(axis, input.ndim)
-    if split is None:
-        return list(input.split(1, axis) if keepdims else input.unbind(axis))
-    if isinstance(split, list) and sum(split) != input.shape[axis]:
+    if split is None and not keepdims:
+        return list(input.unbind(axis))
+    if not isinstance(split, list):  # torch makes one chunk of nothing
+        return list(input.split(split or 1, axis)) if input.shape[axis] else []
+    if sum(split) != input.shape[axis]:
         raise ValueError(f"split {split} does not add up to {input.shape[axis]}, the axis's size")
     return list(input.split(split, axis))
 
@@ -104,3 +108,86 @@ def optional_get_element(input: Any) -> Any:
     if input is None:
         raise ValueError("the optional has no value")
     return input
+
+
+@kernel("NestedSum", domain=OWN, view="values")
+def nested_sum(*values: Any) -> Any:
+    """Sequences or optionals of the same form, added element by element."""
+    return functools.reduce(_added, values)
+
+
+def _added(a: Any, b: Any) -> Any:
+    if isinstance(a, list):
+        return [x + y for x, y in zip(a, b, strict=True)]
+    return None if a is None or b is None else a + b
+
+
+@kernel("NestedShapes", domain=OWN, host_out=[0])
+def nested_shapes(value: Any) -> Tensor:
+    """What ``NestedZeros`` needs: how many tensors there are, then rank and sizes of each."""
+    if value is None:
+        return torch.tensor([-1])
+    tensors = value if isinstance(value, list) else [value]
+    numbers = [len(tensors)]
+    for tensor in tensors:
+        numbers += [tensor.ndim, *tensor.shape]
+    return torch.tensor(numbers)
+
+
+@kernel("NestedZeros", domain=OWN, host=["shapes"], needs=["device"])
+def nested_zeros(
+    shapes: list[int], *, dtype: int, sequence: int = 1, optional: int = 0, device: torch.device
+) -> Any:
+    """Zeros in the form that the shapes describe."""
+    if shapes[0] < 0:
+        return None
+    tensors, at = [], 1
+    for _ in range(shapes[0]):
+        end = at + 1 + shapes[at]
+        tensors.append(torch.zeros(shapes[at + 1 : end], dtype=to_torch(dtype), device=device))
+        at = end
+    return tensors if sequence else tensors[0]
+
+
+@kernel("SequenceAddAt", domain=OWN, view="sequence", host=["position"])
+def sequence_add_at(sequence: Sequence[Tensor], position: Any, tensor: Tensor) -> list[Tensor]:
+    """The sequence with a tensor added to its element at a position."""
+    at = _position(position, len(sequence))
+    return [*sequence[:at], sequence[at] + tensor, *sequence[at + 1 :]]
+
+
+@kernel("SequenceSizes", domain=OWN, host_out=[0])
+def sequence_sizes(sequence: Sequence[Tensor], *, axis: int = 0) -> Tensor:
+    """The size of each element along an axis."""
+    return torch.tensor([tensor.shape[axis] for tensor in sequence], dtype=torch.int64)
+
+
+@kernel("SequenceJoin", domain=OWN, host=["shape"], needs=["device", "out_types"])
+def sequence_join(
+    sequence: Sequence[Tensor],
+    shape: list[int],
+    *,
+    axis: int = 0,
+    new_axis: int = 0,
+    device: torch.device,
+    out_types: Any,
+) -> Tensor:
+    """ConcatFromSequence, and zeros of the given shape if there is nothing to join."""
+    if not sequence:
+        return torch.zeros(shape, dtype=to_torch(out_types[0][0]), device=device)
+    return concat_from_sequence(sequence, axis=axis, new_axis=new_axis)
+
+
+@kernel("SequenceConcat", domain=OWN, view={"first": 0, "second": 0})
+def sequence_concat(first: Sequence[Tensor], second: Sequence[Tensor]) -> list[Tensor]:
+    """The elements of one sequence after those of another."""
+    return [*first, *second]
+
+
+@kernel("SequenceCut", domain=OWN, view="sequence", host=["count"], outputs=2)
+def sequence_cut(sequence: Sequence[Tensor], count: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The sequence without its last elements, and those."""
+    at = len(sequence) - int(scalar(count))
+    if at < 0:
+        raise ValueError(f"cannot take {scalar(count)} elements off {len(sequence)}")
+    return list(sequence[:at]), list(sequence[at:])

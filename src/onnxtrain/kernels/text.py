@@ -17,6 +17,7 @@ from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.narrow import convert
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.cast import CASTABLE
+from onnxtrain.kernels.tensor.select import unique
 from onnxtrain.types import TEXT, DataType
 
 Text = npt.NDArray[np.object_]
@@ -39,6 +40,17 @@ def each(function: Callable[[str], Any], x: Text) -> Text:
 def string_concat(x: Text, y: Text) -> Text:
     """Each string of x followed by that of y."""
     return np.asarray(x + y, object)
+
+
+@kernel("Unique", since=11, text=True, outputs=4, T=TEXT)
+def unique_words(
+    x: Text, *, axis: int | None = None, sorted: int = 1
+) -> tuple[Text, Tensor, Tensor, Tensor]:
+    """Unique of the places of words in alphabetical order."""
+    words, places = np.unique(x.astype(str), return_inverse=True)
+    numbers = torch.from_numpy(places.reshape(x.shape).astype(np.int64))
+    found, *rest = unique(numbers, axis=axis, sorted=sorted)
+    return words.astype(object)[found.numpy()], rest[0], rest[1], rest[2]
 
 
 @kernel("StringSplit", since=20, text=True, outputs=2, T1=TEXT)

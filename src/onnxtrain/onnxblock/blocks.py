@@ -1,15 +1,34 @@
-"""The small blocks that others are made of: one operator each."""
+"""The small blocks that others are made of: nearly all are one operator each."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 
 from onnxtrain.onnxblock import edit
 from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.operators import (
+    Abs,
+    Add,
+    Div,
+    Equal,
+    Exp,
+    Greater,
+    Log,
+    LogSoftmax,
+    MatMul,
+    Mul,
+    Neg,
+    Operator,
+    ReduceMean,
+    ReduceSum,
+    Relu,
+    Sigmoid,
+    Sqrt,
+    Sub,
+    Transpose,
+    Where,
+)
 from onnxtrain.onnxblock.values import element_type, require_value
 from onnxtrain.types import MS
 
@@ -21,11 +40,15 @@ __all__ = [
     "Clip",
     "Constant",
     "Div",
+    "Equal",
     "Exp",
+    "Greater",
     "InputLike",
     "LabelEncoder",
     "Linear",
     "Log",
+    "LogSoftmax",
+    "MatMul",
     "Mul",
     "Neg",
     "PassThrough",
@@ -33,120 +56,17 @@ __all__ = [
     "ReduceAllL2",
     "ReduceMean",
     "ReduceSum",
+    "Relu",
     "SequenceConstruct",
     "Sigmoid",
+    "Sqrt",
     "Sub",
+    "Transpose",
+    "Where",
 ]
 
 
-class _Operator(Block):
-    """A block that is one node with one output, named after the operator."""
-
-    op_type = ""
-
-    def _add(
-        self, inputs: Sequence[str], domain: str = "", attributes: Mapping[str, Any] | None = None
-    ) -> str:
-        output = edit.generate_name(self.base, f"{self.op_type.lower()}_output")
-        edit.add_node(self.base, self.op_type, inputs, [output], domain, attributes)
-        return output
-
-
-class _Binary(_Operator):
-    """An operator of two values, with broadcasting."""
-
-    def build(self, input_name1: str, input_name2: str) -> str:
-        """Combine two values."""
-        return self._add([input_name1, input_name2])
-
-
-class _Unary(_Operator):
-    """An operator of one value."""
-
-    def build(self, input_name: str) -> str:
-        """Transform one value."""
-        return self._add([input_name])
-
-
-class _Reduction(_Operator):
-    """An operator that reduces all axes of a value."""
-
-    def __init__(self, keepdims: bool = True) -> None:
-        super().__init__()
-        self.keepdims = keepdims
-
-    def build(self, input_name: str) -> str:
-        """Reduce one value to one number."""
-        return self._add([input_name], attributes={"keepdims": int(self.keepdims)})
-
-
-class Add(_Binary):
-    """``a + b``."""
-
-    op_type = "Add"
-
-
-class Sub(_Binary):
-    """``a - b``."""
-
-    op_type = "Sub"
-
-
-class Mul(_Binary):
-    """``a * b``."""
-
-    op_type = "Mul"
-
-
-class Div(_Binary):
-    """``a / b``."""
-
-    op_type = "Div"
-
-
-class Sigmoid(_Unary):
-    """``1 / (1 + exp(-x))``."""
-
-    op_type = "Sigmoid"
-
-
-class Log(_Unary):
-    """Natural logarithm."""
-
-    op_type = "Log"
-
-
-class Exp(_Unary):
-    """``e ** x``."""
-
-    op_type = "Exp"
-
-
-class Neg(_Unary):
-    """``-x``."""
-
-    op_type = "Neg"
-
-
-class Abs(_Unary):
-    """``|x|``."""
-
-    op_type = "Abs"
-
-
-class ReduceMean(_Reduction):
-    """Mean of all elements."""
-
-    op_type = "ReduceMean"
-
-
-class ReduceSum(_Reduction):
-    """Sum of all elements."""
-
-    op_type = "ReduceSum"
-
-
-class Pow(_Operator):
+class Pow(Operator):
     """``x ** exponent``."""
 
     op_type = "Pow"
@@ -162,7 +82,7 @@ class Pow(_Operator):
         return self._add([pow_input_name, exponent])
 
 
-class Clip(_Operator):
+class Clip(Operator):
     """``min(max(x, clip_min), clip_max)``; a bound of None does not bound."""
 
     op_type = "Clip"
@@ -197,7 +117,7 @@ class Constant(Block):
         return edit.add_constant(self.base, "initializer", self.value, self.element_type)
 
 
-class SequenceConstruct(_Operator):
+class SequenceConstruct(Operator):
     """A sequence of tensors."""
 
     op_type = "SequenceConstruct"
@@ -207,7 +127,7 @@ class SequenceConstruct(_Operator):
         return self._add(sequence_input_names)
 
 
-class ReduceAllL2(_Operator):
+class ReduceAllL2(Operator):
     """Euclidean norm of all elements of all values together, as float (double for doubles)."""
 
     op_type = "ReduceAllL2"

@@ -82,7 +82,7 @@ class Feeds:
 
 
 def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, dict)):
         return value
     if isinstance(value, OrtValue):
         return value.raw()

@@ -1,4 +1,4 @@
-"""From a prepared model to its plan: operators without a kernel become their function bodies."""
+"""From a model to its plan: what no kernel computes is written in operators that have one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import onnx_ir as ir
 
 from onnxtrain.graph.bindings import bound_types, opset_of
 from onnxtrain.graph.functions import expand_functions
+from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.registry import KernelRegistry
 from onnxtrain.runtime.lower import LowerOptions, lower
 from onnxtrain.runtime.plan import Plan
+from onnxtrain.transforms.gradient_op import expand_gradients
+
+
+def prepared(model: ir.Model) -> ir.Model:
+    """Prepare a model that may have Gradient nodes, in place."""
+    return prepare(expand_gradients(model))
 
 
 def planned(

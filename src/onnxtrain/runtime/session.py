@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ import torch
 
 from onnxtrain.errors import FeedError
 from onnxtrain.graph.load import ModelLike, load_model
-from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry
@@ -24,7 +24,7 @@ from onnxtrain.runtime.ort_value import OrtValue
 from onnxtrain.runtime.plan import Argument
 from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
-from onnxtrain.runtime.ready import planned
+from onnxtrain.runtime.ready import planned, prepared
 from onnxtrain.types import CPU, type_string
 
 
@@ -70,7 +70,7 @@ class InferenceSession:
             self._provider, self._options.use_deterministic_compute, self._options.reuse_storage
         )
         kernels = default_registry() if registry is None else registry
-        self.plan = planned(prepare(model), kernels, lowering)
+        self.plan = planned(prepared(model), kernels, lowering)
         options = self._options
         self._program = Program(self.plan, self._device, seed=options.seed, groups=options.groups)
         self._feeds = Feeds(self.plan.inputs, self._device)
@@ -147,6 +147,11 @@ class InferenceSession:
     def get_session_options(self) -> SessionOptions:
         """The options in use."""
         return self._options
+
+
+# torch reads this at the process's first product of matrices on CUDA, whether or not that must be
+# deterministic, and refuses deterministic ones for good if it was not there.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 class deterministic:

@@ -291,4 +291,5 @@ def identical(a: Any, b: Any) -> bool:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a tensor; comparisons of unsigned whole numbers are missing in torch."""
-    return tensor.flatten().contiguous().view(torch.uint8)
+    # A tensor of one element counts as contiguous whatever its stride; a copy has stride 1.
+    return tensor.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)

@@ -13,24 +13,30 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient
 from onnxtrain.gradients.rules import Rule, find_rule
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.kernels.dtypes import from_torch
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.model import (
     PROVIDERS,
     Value,
+    draw,
     feeds_of,
     input_name,
     named,
     on_device,
     one_node_model,
 )
-from onnxtrain.testing.table import opsets
+from onnxtrain.testing.table import opsets, trial_types
 from onnxtrain.testing.truth import reference
+from onnxtrain.testing.uncompared import pattern_of
+from onnxtrain.types import DataType
 
 STEP = 2.0**-17
 """Step of a central difference: near the cube root of float64's epsilon, where the error of the
 difference (about STEP² = 6e-11) and that of rounding (about eps/STEP = 3e-11) are equal."""
+WIDE_STEP = 2.0**-7
+"""The same for float32 (about 6e-5 and 8e-6)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +75,39 @@ def differentiable(case: Case, inputs: Sequence[Value]) -> list[int]:
 def rule_of(case: Case) -> Rule | None:
     """The gradient rule (or declared zero) of a row's operator."""
     return find_rule(case.domain, case.op, opsets(case)[case.domain])
+
+
+def type_for_differences(case: Case) -> DataType | None:
+    """The type in which a row's gradient is compared with differences: double if it can be.
+
+    None if it is not compared: no rule, no input to move, or a reason in ``UNCOMPARED``.
+    """
+    rule = rule_of(case)
+    if rule is None or (rule.fn is None and not case.gradient) or pattern_of(case) is not None:
+        return None
+    return type_to_move(case)
+
+
+def type_to_move(case: Case) -> DataType | None:
+    """Double or else float, if a row has inputs to differentiate by in that type."""
+    tried = trial_types(case)
+    for dtype in (DataType.DOUBLE, DataType.FLOAT):
+        if dtype in tried and differentiable(case, draw(case, dtype)):
+            return dtype
+    return None
+
+
+def in_widest(at: Point) -> Point:
+    """The same point, seen through the outputs of the widest type alone."""
+    widest = max((seed.dtype.itemsize for seed in at.seeds.values()), default=0)
+    seeds = {p: seed for p, seed in at.seeds.items() if seed.dtype.itemsize == widest}
+    return Point(at.case, at.inputs, seeds)
+
+
+def is_exact(at: Point) -> bool:
+    """Whether everything that a difference is taken of has the precision of float64."""
+    values = [*(at.inputs[i] for i in at.wanted), *at.seeds.values()]
+    return all(isinstance(v, torch.Tensor) and v.dtype == torch.float64 for v in values)
 
 
 def point(case: Case, inputs: Sequence[Value], outputs: Sequence[Any]) -> Point:
@@ -111,8 +150,10 @@ def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
     graph = model.graph
     xs = [v for i in at.wanted for v in graph.inputs if v.name == input_name(at.case, i)]
     seeds: dict[ir.Value, ir.Value] = {}
-    for position in at.seeds:
+    for position, seed in at.seeds.items():
         y = graph.outputs[position]
+        if y.type is None:  # some operators' types are not inferred but declared
+            y.type = ir.TensorType(from_torch(seed.dtype))
         if can_carry_gradient(y):
             seeds[y] = ir.Value(name=f"seed_{y.name}", type=y.type, shape=y.shape)
     graph.inputs.extend(seeds.values())
@@ -162,22 +203,31 @@ def along(direction: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]) -> S
     return _slope(terms)
 
 
-def by_differences(at: Point, direction: Sequence[torch.Tensor]) -> Slope:
+def by_differences(
+    at: Point, direction: Sequence[torch.Tensor], session: InferenceSession | None = None
+) -> Slope:
     """The same derivative by a central difference of the forward model."""
-    session = InferenceSession(one_node_model(at.case, at.inputs), SessionOptions(seed=0))
+    step = STEP if is_exact(at) else WIDE_STEP
+    runs = session or forward_of(at)
 
-    def outputs(step: float) -> list[Any]:
+    def outputs(length: float) -> list[Any]:
         inputs = list(at.inputs)
         for index, d in zip(at.wanted, direction, strict=True):
-            inputs[index] = inputs[index] + step * d  # type: ignore[operator]
-        return session.run_torch(None, feeds_of(at.case, inputs))
+            moved = inputs[index] + length * d  # type: ignore[operator]
+            inputs[index] = moved.to(inputs[index].dtype)  # type: ignore[union-attr]
+        return runs.run_torch(None, feeds_of(at.case, inputs))
 
-    ahead, behind = outputs(STEP), outputs(-STEP)
+    ahead, behind = outputs(step), outputs(-step)
     terms = [
-        (seed * (ahead[position] - behind[position]) / (2 * STEP)).flatten()
+        (seed * (ahead[position] - behind[position]) / (2 * step)).flatten()
         for position, seed in at.seeds.items()
     ]
     return _slope(terms)
+
+
+def forward_of(at: Point) -> InferenceSession:
+    """A session of the forward model of a point."""
+    return InferenceSession(one_node_model(at.case, at.inputs), SessionOptions(seed=0))
 
 
 def _slope(terms: Sequence[torch.Tensor]) -> Slope:

@@ -169,9 +169,10 @@ def run_model(
     *,
     registry: KernelRegistry | None = None,
     reuse: bool = True,
+    deterministic: bool = False,
 ) -> list[Any]:
     """Outputs of a model on copies of the feeds."""
-    options = SessionOptions(seed=0, reuse_storage=reuse)
+    options = SessionOptions(seed=0, reuse_storage=reuse, use_deterministic_compute=deterministic)
     session = InferenceSession(model, options, [PROVIDERS[device]], registry=registry)
     return session.run_torch(None, {k: on_device(v, device) for k, v in feeds.items()})
 

@@ -16,6 +16,7 @@ from onnxtrain.graph.verify import verify
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.mode import TrainingForm
+from onnxtrain.transforms.parameters import lift_weights
 from onnxtrain.transforms.training_graph import (
     RESET_INPUT,
     TrainingModels,
@@ -63,9 +64,10 @@ class Built:
 
 
 def working_copy(original: ir.Model) -> ir.Model:
-    """A prepared copy of a model, to be changed."""
+    """A prepared copy of a model, to be changed; weights in bodies are initializers of it."""
     verify(original)
-    return prepare(_small_in_memory(initializers_as_constants(original.clone())))
+    model = _small_in_memory(initializers_as_constants(original.clone()))
+    return prepare(lift_weights(model))
 
 
 def _small_in_memory(model: ir.Model) -> ir.Model:

@@ -1,21 +1,29 @@
-"""Learning rate schedules for an Optimizer."""
+"""Learning rate schedules for an Optimizer: a linear warm-up, then constant or down in a curve."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+
+from onnxtrain.errors import OptionError
 from onnxtrain.training.optimizer import Optimizer
 
 
-class LinearLRScheduler:
-    """Warms up linearly, then goes down linearly to zero.
+class LRScheduler(ABC):
+    """Sets the rate of an optimizer from the number of updates it has made.
 
-    With k steps taken: initial·k/warmup while k < warmup, then
-    initial·max(0, (total - k)/max(1, total - warmup)).
+    With k updates made: initial·k/warmup while k < warmup, then initial·decay(left), where
+    left = max(0, (total - k)/max(1, total - warmup)) goes from 1 to 0 and stays there. The rate
+    is set when the schedule is made and by every ``step()``.
 
     Args:
         optimizer: Whose learning rate is set.
         warmup_step_count: Steps of warm-up.
-        total_step_count: Steps until the rate is zero, the warm-up included.
+        total_step_count: Steps until the end of the schedule, the warm-up included.
         initial_lr: The highest rate.
+
+    Raises:
+        OptionError: if a count is negative or the whole is shorter than the warm-up.
     """
 
     def __init__(
@@ -25,8 +33,10 @@ class LinearLRScheduler:
         total_step_count: int,
         initial_lr: float,
     ) -> None:
+        if warmup_step_count < 0:
+            raise OptionError(f"warmup_step_count is {warmup_step_count}, must not be negative")
         if total_step_count < warmup_step_count:
-            raise ValueError(
+            raise OptionError(
                 f"total_step_count ({total_step_count}) is less than "
                 f"warmup_step_count ({warmup_step_count})"
             )
@@ -44,5 +54,77 @@ class LinearLRScheduler:
     def factor(self, taken: int) -> float:
         """The share of the highest rate after a number of updates."""
         if taken < self._warmup:
-            return taken / max(1, self._warmup)
-        return max(0.0, (self._total - taken) / max(1, self._total - self._warmup))
+            return taken / self._warmup
+        left = max(0.0, (self._total - taken) / max(1, self._total - self._warmup))
+        return self.decay(left)
+
+    @abstractmethod
+    def decay(self, left: float) -> float:
+        """The share of the highest rate when a share of the steps after the warm-up is left."""
+
+
+class LinearLRScheduler(LRScheduler):
+    """Warms up, then goes down in a straight line to zero."""
+
+    def decay(self, left: float) -> float:
+        """``left``."""
+        return left
+
+
+class CosineLRScheduler(LRScheduler):
+    """Warms up, then goes down to ``final_factor`` of the rate in half a wave of the cosine."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_step_count: int,
+        total_step_count: int,
+        initial_lr: float,
+        final_factor: float = 0.0,
+    ) -> None:
+        self._final = final_factor
+        super().__init__(optimizer, warmup_step_count, total_step_count, initial_lr)
+
+    def decay(self, left: float) -> float:
+        """``final + (1 - final)·(1 - cos(π·left))/2``."""
+        return self._final + (1 - self._final) * (1 - math.cos(math.pi * left)) / 2
+
+
+class PolynomialLRScheduler(LRScheduler):
+    """Warms up, then goes down to ``final_factor`` of the rate along a power of what is left."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_step_count: int,
+        total_step_count: int,
+        initial_lr: float,
+        power: float = 1.0,
+        final_factor: float = 0.0,
+    ) -> None:
+        self._power = power
+        self._final = final_factor
+        super().__init__(optimizer, warmup_step_count, total_step_count, initial_lr)
+
+    def decay(self, left: float) -> float:
+        """``final + (1 - final)·left^power``."""
+        return self._final + (1 - self._final) * left**self._power
+
+
+class ConstantLRScheduler(LRScheduler):
+    """Warms up, then stays at the highest rate."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_step_count: int,
+        total_step_count: int | None = None,
+        initial_lr: float = 1e-3,
+    ) -> None:
+        total = warmup_step_count if total_step_count is None else total_step_count
+        super().__init__(optimizer, warmup_step_count, total, initial_lr)
+
+    def decay(self, left: float) -> float:
+        """1, whatever is left."""
+        del left
+        return 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
+from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.prepare import prepare
@@ -26,9 +27,16 @@ def expand_gradients(model: ir.Model) -> ir.Model:
     """
     while has_gradients(model):
         prepare(model)
-        _expand(next(node for node in model.graph if _is_gradient(node)), model.graph)
+        first = _first(model)
+        y = str(first.attributes.get_string("y"))
+        expand_without_rule(model, first.attributes.get_strings("xs"), [y])
+        _expand(_first(model), model.graph)
         model.graph.sort()
     return model
+
+
+def _first(model: ir.Model) -> ir.Node:
+    return next(node for node in model.graph if _is_gradient(node))
 
 
 def _is_gradient(node: ir.Node) -> bool:

@@ -10,8 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.gradients.engine import can_carry_gradient
+from onnxtrain.gradients.engine import carries_gradient
+from onnxtrain.graph.bodies import BodyTensor, lift
 from onnxtrain.graph.edit import reads
+from onnxtrain.transforms.frequencies import is_frequencies
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
 STATISTICS = {
@@ -25,11 +27,15 @@ _SETTINGS = {
     ("Clip", 2): "upper bound of Clip",
     ("Dropout", 1): "ratio of Dropout",
     ("GRU", 5): "initial state of GRU",
+    ("GroupQueryAttention", 7): "cosines of positions",
+    ("GroupQueryAttention", 8): "sines of positions",
     ("LSTM", 5): "initial state of LSTM",
     ("LSTM", 6): "initial cell of LSTM",
     ("OneHot", 2): "values of OneHot",
     ("Pad", 2): "fill value of Pad",
     ("Pow", 1): "exponent of Pow",
+    ("QAttention", 3): "quantiser scale",
+    ("QAttention", 4): "quantiser scale",
     ("QuantizeLinear", 1): "quantiser scale",
     ("DequantizeLinear", 1): "quantiser scale",
     ("Range", 0): "bound of Range",
@@ -38,6 +44,9 @@ _SETTINGS = {
     ("Resize", 1): "region of Resize",
     ("Resize", 2): "scales of Resize",
     ("RNN", 5): "initial state of RNN",
+    ("RotaryEmbedding", 1): "cosines or sines of positions",
+    ("RotaryEmbedding", 2): "cosines or sines of positions",
+    ("RotaryEmbedding", 3): "cosines or sines of positions",
     ("Upsample", 1): "scales of Upsample",
 }
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
@@ -82,6 +91,24 @@ class Decision:
     elements: int
     statistic: bool = False
     possible: bool = True
+
+
+def lift_weights(model: ir.Model) -> ir.Model:
+    """Take weights out of the bodies of If, Loop and Scan, so that they can be trained, in place.
+
+    Running statistics and what is no weight by its use stay in the bodies.
+    """
+    lift(model, _is_body_weight)
+    return model
+
+
+def _is_body_weight(one: BodyTensor) -> bool:
+    if one.tensor.size == 0:
+        return False
+    uses = one.value.uses()
+    if any((node.op_type, index) in STATISTICS for node, index in uses):
+        return False
+    return any(_not_a_weight(one.value, one.tensor, node, index) is None for node, index in uses)
 
 
 UNREACHED = "no differentiable path to the loss"
@@ -146,21 +173,23 @@ def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
         return Decision(name, False, UNREACHED, elements, possible=False)
     if not elements:
         return Decision(name, False, "has no elements", elements, possible=False)
-    reasons = [_not_a_weight(value, node, index) for node, index in value.uses()]
+    reasons = [_not_a_weight(value, tensor, node, index) for node, index in value.uses()]
     if reasons and all(reasons):
         return Decision(name, False, str(reasons[0]), elements)
+    if is_frequencies(value):
+        return Decision(name, False, "frequencies of a position encoding", elements)
     return Decision(name, True, "weight", elements)
 
 
-def _not_a_weight(value: ir.Value, node: ir.Node, index: int) -> str | None:
+def _not_a_weight(
+    value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node, index: int
+) -> str | None:
     """Why a tensor is a constant in this use, or None if it may be a weight."""
-    tensor = value.const_value
-    assert tensor is not None
     if reason := _SETTINGS.get((node.op_type, index)):
         return reason
     if node.op_type in _HOLDERS:
         return None
-    if tensor.size == 1 and not _is_bias(value, node):
+    if tensor.size == 1 and not _is_bias(value, tensor, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
     return "mask: it holds infinities or huge numbers" if _is_mask(tensor) else None
 
@@ -175,10 +204,9 @@ def _is_mask(tensor: ir.TensorProtocol) -> bool:
     return not np.isfinite(largest) or largest > limit
 
 
-def _is_bias(value: ir.Value, node: ir.Node) -> bool:
+def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     """A number added to the result of a matrix product or convolution."""
-    assert value.const_value is not None
-    if node.op_type != "Add" or len(value.const_value.shape) == 0:
+    if node.op_type != "Add" or len(tensor.shape) == 0:
         return False
     others = [v for v in node.inputs if v is not None and v is not value]
     producers = [v.producer() for v in others]
@@ -186,11 +214,11 @@ def _is_bias(value: ir.Value, node: ir.Node) -> bool:
 
 
 def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
-    """Values from which floating point tensors flow to the outputs."""
+    """Values from which floating point numbers flow to the outputs."""
     reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
     for node in reversed(list(graph)):
-        if any(v in reached for v in node.outputs if can_carry_gradient(v)):
-            reached |= {v for v in reads(node) if can_carry_gradient(v)}
+        if any(v in reached for v in node.outputs if carries_gradient(v)):
+            reached |= {v for v in reads(node) if carries_gradient(v)}
     return reached
 
 

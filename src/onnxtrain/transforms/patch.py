@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.graph.bodies import body_tensors, proto_subgraphs
 from onnxtrain.transforms.write_back import check_value
 from onnxtrain.types import ONNX, DataType
 
@@ -44,12 +45,14 @@ def patched(
     """
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    tensors = {tensor.name: tensor for tensor in copied.graph.initializer}
-    constants = {
-        node.output[0]: node.attribute[0]
-        for node in copied.graph.node
-        if node.op_type == "Constant" and node.domain in (ONNX, "ai.onnx")
-    }
+    tensors, constants = _holders(copied.graph)
+    bodies = [_holders(body) for body in proto_subgraphs(copied.graph)]
+    for one in body_tensors(ir.from_proto(model)) if bodies else ():
+        inner, fixed = bodies[one.place]
+        if one.value.name in inner:
+            tensors[one.name] = inner[one.value.name]
+        else:
+            constants[one.name] = fixed[str(one.value.name)]
     for name, array in values.items():
         if name in tensors:
             _set(tensors[name], name, array)
@@ -61,6 +64,18 @@ def patched(
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             _hold(tensor, ir.serde.deserialize_tensor(tensor, os.fspath(folder or "")).tobytes())
     return copied
+
+
+def _holders(
+    graph: onnx.GraphProto,
+) -> tuple[dict[str, onnx.TensorProto], dict[str, onnx.AttributeProto]]:
+    """The initializers of a graph and the values of its Constant nodes, by name."""
+    constants = {
+        node.output[0]: node.attribute[0]
+        for node in graph.node
+        if node.op_type == "Constant" and node.domain in (ONNX, "ai.onnx")
+    }
+    return {tensor.name: tensor for tensor in graph.initializer}, constants
 
 
 def _set(tensor: onnx.TensorProto, name: str, array: npt.NDArray[Any]) -> None:

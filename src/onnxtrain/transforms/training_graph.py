@@ -14,6 +14,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import GraphError, LossError, ParameterError
+from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.edit import remove_dead, value_names
 from onnxtrain.graph.infer import declare_constant
@@ -91,6 +92,7 @@ def build_models(
         ParameterError: if the loss does not depend on a trainable parameter.
     """
     evaluation = _both_forms(model, outputs, form)
+    expand_without_rule(model, trainable, outputs)
     graph = model.graph
     loss = graph.outputs[0]
     grads = differentiate(graph, trainable, {loss: seed_of(graph, loss)}, optional)
@@ -110,6 +112,7 @@ def build_split_model(
     The graph hands its outputs out with a YieldOp and gets their gradients back.
     """
     evaluation = _both_forms(model, outputs, form)
+    expand_without_rule(model, trainable, outputs)
     graph = model.graph
     grads = differentiate(graph, trainable, _yield(graph), optional)
     graph.outputs.clear()

@@ -10,12 +10,17 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.graph.bodies import body_tensors
 from onnxtrain.types import ONNX, DataType, dtype_name
 
 
 def weight_names(model: ir.Model) -> set[str]:
-    """Tensors that can be written back: initializers and outputs of Constant nodes."""
-    return set(model.graph.initializers) | set(_constants(model.graph))
+    """Tensors that can be written back: initializers and outputs of Constant nodes.
+
+    Those in the bodies of nodes have names of their own, see ``graph.bodies``.
+    """
+    inside = {one.name for one in body_tensors(model)}
+    return set(model.graph.initializers) | set(_constants(model.graph)) | inside
 
 
 def write_back(model: ir.Model, values: Mapping[str, npt.NDArray[Any]]) -> ir.Model:
@@ -24,10 +29,17 @@ def write_back(model: ir.Model, values: Mapping[str, npt.NDArray[Any]]) -> ir.Mo
     Raises:
         ParameterError: if the model has no such tensor, or one of another type or shape.
     """
+    initializers = dict(model.graph.initializers)
     constants = _constants(model.graph)
+    for one in body_tensors(model):
+        producer = one.value.producer()
+        if producer is None:
+            initializers[one.name] = one.value
+        else:
+            constants[one.name] = producer
     for name, array in values.items():
-        if name in model.graph.initializers:
-            value = model.graph.initializers[name]
+        if name in initializers:
+            value = initializers[name]
             value.const_value = _like(name, array, value.const_value)
         elif name in constants:
             _overwrite(constants[name], name, array)

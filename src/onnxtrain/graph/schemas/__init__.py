@@ -20,11 +20,17 @@ from onnxtrain.graph.schemas import (
     interop,
     loss,
     math,
+    ms_attention,
+    ms_fused,
+    ms_quantized,
+    ms_tensor,
     nn,
     optimizer,
     rnn,
+    sequence,
     summary,
     tensor,
+    vector_jacobian,
 )
 from onnxtrain.graph.schemas.declare import Operator, register_all
 from onnxtrain.types import ONNX
@@ -43,7 +49,16 @@ _TRAINING: tuple[Operator, ...] = (
     *collective.OPS,
     *gist.OPS,
     *interop.OPS,
+    *sequence.OPS,
     *summary.OPS,
+    *vector_jacobian.OPS,
+)
+_FORWARD: tuple[Operator, ...] = (
+    *forward.OPS,
+    *ms_attention.OPS,
+    *ms_fused.OPS,
+    *ms_quantized.OPS,
+    *ms_tensor.OPS,
 )
 _lock = threading.Lock()
 _done = False
@@ -57,7 +72,7 @@ def ensure_registered() -> None:
             # It refuses to be imported once two domains have an operator of the same name.
             importlib.import_module("onnx.reference.op_run")
             register_all(_TRAINING)
-            register_all(forward.OPS)
+            register_all(_FORWARD)
             _done = True
 
 
@@ -78,4 +93,4 @@ def training_ops() -> list[tuple[str, str]]:
 
 def forward_ops() -> list[tuple[str, str]]:
     """Domain and name of each forward operator registered beside them."""
-    return [(operator.domain, operator.name) for operator in forward.OPS]
+    return [(operator.domain, operator.name) for operator in _FORWARD]

@@ -99,7 +99,7 @@ OPS = (
     op(
         "MatMulBnb4",
         "A: T1, B: T2, absmax: T1 -> Y: T1",
-        T1=FLOATS - {DataType.DOUBLE},
+        T1=FLOATS,
         T2=UINT8,
         K=required("int"),
         N=required("int"),

@@ -19,8 +19,10 @@ def bias_softmax(data: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcas
     i modulo the number of bias rows (outer).
     """
     rows = as_rows(data, axis)
+    if not data.numel():
+        return torch.empty_like(data)
     width = rows.shape[1]
-    bias_rows = bias.reshape(-1, width) if width else bias.reshape(1, 0)
+    bias_rows = bias.reshape(-1, width)
     if bias_rows.shape[0] == 0 or rows.shape[0] % bias_rows.shape[0]:
         raise ValueError(
             f"bias has {bias_rows.shape[0]} rows, allowed is a divisor of the {rows.shape[0]} "

@@ -80,8 +80,8 @@ def celu(x: Tensor, *, alpha: float = 1.0, out: Tensor | None = None) -> Tensor:
 
 @kernel("ThresholdedRelu", since=10, T=FLOATS, inplace=["x"])
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0, out: Tensor | None = None) -> Tensor:
-    """Y = x where x > α, else 0."""
-    return forward(aten.threshold, x, alpha, 0, out=out)
+    """Y = x where x > α, else (also where x is NaN) 0."""
+    return torch.where(x > alpha, x, x.new_zeros(()), out=out)
 
 
 @kernel("Shrink", since=9, T=FLOATS | INTEGERS)

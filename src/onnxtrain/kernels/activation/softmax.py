@@ -88,4 +88,6 @@ def hardmax_rows(x: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("Hardmax", since=13, T=FLOATS)
 def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Y = 1 at the first largest element along an axis, else 0."""
+    if x.numel() == 0:
+        return torch.empty_like(x)
     return torch.zeros_like(x).scatter_(axis, x.argmax(axis, keepdim=True), 1)

@@ -30,23 +30,29 @@ def rotary_embedding(
         raise ValueError("an input of rank 3 needs num_heads")
     heads = x.unflatten(2, (num_heads, -1)) if x.ndim == 3 else x.transpose(1, 2)
     size = rotary_embedding_dim or heads.shape[-1]
-    cos, sin = (_at(cache, position_ids) for cache in (cos_cache, sin_cache))
+    cos, sin = (angles_at(cache, position_ids) for cache in (cos_cache, sin_cache))
     if cos.shape[-1] * 2 != size or sin.shape[-1] * 2 != size:
         raise ValueError(
             f"the caches have {cos.shape[-1]} and {sin.shape[-1]} angles, "
             f"but {size} features need {size // 2}"
         )
+    y = rotated(heads, cos, sin, bool(interleaved))
+    return y.flatten(2) if x.ndim == 3 else y.transpose(1, 2)
+
+
+def rotated(heads: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    """The pairs of features turned by angles that broadcast; features without an angle stay."""
+    size = 2 * cos.shape[-1]
     turned, kept = widen(heads[..., :size]), heads[..., size:]
     if interleaved:
         first, second = turned[..., 0::2], turned[..., 1::2]
     else:
         first, second = turned.chunk(2, -1)
     parts = [first * cos - second * sin, first * sin + second * cos]
-    rotated = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
-    y = torch.cat([store(rotated, x), kept], -1)
-    return y.flatten(2) if x.ndim == 3 else y.transpose(1, 2)
+    joined = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+    return torch.cat([store(joined, heads), kept], -1)
 
 
-def _at(cache: Tensor, position_ids: Tensor | None) -> Tensor:
+def angles_at(cache: Tensor, position_ids: Tensor | None) -> Tensor:
     """Values of each position, for all heads: [batch, position, 1, angle]."""
     return widen(cache if position_ids is None else cache[position_ids]).unsqueeze(2)

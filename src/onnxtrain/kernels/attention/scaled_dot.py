@@ -66,7 +66,7 @@ def attention(
         y, scores = how(query, keys, values, allowed, bias)
     else:
         plain = rules.is_plain(left_window_size, right_window_size) and attn_mask is None
-        y = _fused(query, keys, values, allowed, bias, factor, plain and bool(is_causal))
+        y = fused(query, keys, values, allowed, bias, factor, plain and bool(is_causal))
         scores = None
     y = y.transpose(1, 2).flatten(2) if packed else y
     return y.to(q.dtype), keys, values, None if scores is None else scores.to(q.dtype)
@@ -130,7 +130,7 @@ def _with_mask(
     return (opened if allowed is None else allowed & opened), bias
 
 
-def _fused(
+def fused(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -141,9 +141,10 @@ def _fused(
 ) -> Tensor:
     """Torch's own attention; 16-bit types are summed in float32 on the CPU as well."""
     dtype = acc(query.dtype) if query.device.type == "cpu" else query.dtype
-    mask = None
+    mask = None if causal or bias is None else bias.to(dtype)
     if not causal and allowed is not None:
-        mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf).to(dtype)
+        mask = allowed if mask is None else mask.masked_fill(~allowed, -torch.inf)
+    if mask is not None:
         mask = mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
     return functional.scaled_dot_product_attention(
         query.to(dtype),

@@ -1,4 +1,7 @@
-"""TritonOp: a registered Triton function, on a GPU."""
+"""TritonOp: a registered Triton function, on a GPU.
+
+A TritonOp that carries a graph instead has been replaced by its nodes when the model was prepared.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def triton_op(
     """outputs = function(*inputs, **options), with the node's other numbers and texts."""
     if not func_name:
         raise ValueError(
-            f"graphs serialized in onnx_string are not compiled (onnx_key {onnx_key}); "
+            f"neither func_name nor onnx_string says what to run (onnx_key {onnx_key}); "
             "name a registered function in func_name"
         )
     chosen = {

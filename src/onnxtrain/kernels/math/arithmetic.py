@@ -57,7 +57,19 @@ def div(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
 @kernel("Div", since=7, T=COMPUTED_INTEGERS, inplace=["a", "b"])
 def div_integers(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Y = trunc(a / b)."""
-    return torch.div(a, b, rounding_mode="trunc", out=out)
+    negated, divisor = _split_minus_one(b)
+    quotient = torch.div(a, divisor, rounding_mode="trunc")
+    if negated is not None:
+        quotient = torch.where(negated, -quotient, quotient)
+    return quotient if out is None else out.copy_(quotient)
+
+
+def _split_minus_one(b: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Where b is -1, and b with 1 there: processors stop at the smallest number divided by -1."""
+    if b.dtype not in (torch.int32, torch.int64):
+        return None, b
+    negated = b == -1
+    return negated, torch.where(negated, 1, b)
 
 
 @kernel("Div", since=7, T=WIDE_UNSIGNED)
@@ -124,7 +136,8 @@ def mod(a: Tensor, b: Tensor, *, fmod: int = 0, out: Tensor | None = None) -> Te
 @kernel("Mod", since=10, T=COMPUTED_INTEGERS, inplace=["a", "b"])
 def mod_integers(a: Tensor, b: Tensor, *, fmod: int = 0, out: Tensor | None = None) -> Tensor:
     """C = a mod b with the sign of a if fmod, else with the sign of b."""
-    return torch.fmod(a, b, out=out) if fmod else torch.remainder(a, b, out=out)
+    _, divisor = _split_minus_one(b)
+    return torch.fmod(a, divisor, out=out) if fmod else torch.remainder(a, divisor, out=out)
 
 
 @kernel("Mod", since=10, T=WIDE_UNSIGNED)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.ordered import Combine, scanned
 from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
@@ -14,24 +15,38 @@ from onnxtrain.types import NUMBERS, DataType
 
 _TYPES = NUMBERS - {DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16}
 _Axis = int | list[int]
+_Scan = Callable[[Tensor, int], Tensor]
 
 
-@kernel("CumSum", since=11, T=_TYPES, host=["axis"])
-def cum_sum(x: Tensor, axis: _Axis, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+@kernel("CumSum", since=11, T=_TYPES, host=["axis"], needs=["deterministic"])
+def cum_sum(
+    x: Tensor, axis: _Axis, *, exclusive: int = 0, reverse: int = 0, deterministic: bool = False
+) -> Tensor:
     """y_j = Σ_{i ≤ j} x_i (i < j if exclusive; from the end if reverse)."""
-    return _scan(x, axis, torch.cumsum, 0, bool(exclusive), bool(reverse))
+    function = _running(torch.cumsum, torch.add, x, deterministic)
+    return _scan(x, axis, function, 0, bool(exclusive), bool(reverse))
 
 
-@kernel("CumProd", since=26, T=_TYPES, host=["axis"])
-def cum_prod(x: Tensor, axis: _Axis, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+@kernel("CumProd", since=26, T=_TYPES, host=["axis"], needs=["deterministic"])
+def cum_prod(
+    x: Tensor, axis: _Axis, *, exclusive: int = 0, reverse: int = 0, deterministic: bool = False
+) -> Tensor:
     """y_j = Π_{i ≤ j} x_i (i < j if exclusive; from the end if reverse)."""
-    return _scan(x, axis, torch.cumprod, 1, bool(exclusive), bool(reverse))
+    function = _running(torch.cumprod, torch.mul, x, deterministic)
+    return _scan(x, axis, function, 1, bool(exclusive), bool(reverse))
+
+
+def _running(own: _Scan, combine: Combine, x: Tensor, deterministic: bool) -> _Scan:
+    """torch's own scan, unless it combines in any order and that matters."""
+    if not (deterministic and x.is_cuda and x.is_floating_point()):
+        return own
+    return lambda values, dim: scanned(values, dim, combine)
 
 
 def _scan(
     x: Tensor,
     axis: _Axis,
-    function: Callable[..., Tensor],
+    function: _Scan,
     unit: int,
     exclusive: bool,
     reverse: bool,

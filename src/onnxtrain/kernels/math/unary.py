@@ -36,6 +36,13 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 """Operators of floating point numbers; torch's Round takes halves to the even neighbour."""
 
 
+def sign(x: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """-1, 0 or 1; NaN, for which torch has 0, stays."""
+    if not x.is_floating_point():
+        return torch.sign(x, out=out)
+    return torch.where(x.isnan(), x, torch.sign(x), out=out)
+
+
 def _declare(op: str, function: Callable[..., Tensor], types: frozenset[DataType]) -> None:
     @kernel(op, since=6, T=types, inplace=["x"])
     def unary(x: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -48,7 +55,7 @@ for _op, _function in _FLOAT_FUNCTIONS.items():
     _declare(_op, _function, FLOATS)
 _declare("Neg", torch.neg, FLOATS | SIGNED)
 _declare("Abs", torch.abs, COMPUTED)
-_declare("Sign", torch.sign, COMPUTED)
+_declare("Sign", sign, COMPUTED)
 
 
 @kernel("Abs", since=6, T=WIDE_UNSIGNED)

@@ -1,5 +1,5 @@
-"""Classical machine learning: the operators of ai.onnx.ml that work on tensors."""
+"""Classical machine learning: the operators of ai.onnx.ml."""
 
-from onnxtrain.kernels.ml import encode, features, linear, old_trees, trees
+from onnxtrain.kernels.ml import encode, features, linear, maps, old_trees, svm, trees
 
-__all__ = ["encode", "features", "linear", "old_trees", "trees"]
+__all__ = ["encode", "features", "linear", "maps", "old_trees", "svm", "trees"]

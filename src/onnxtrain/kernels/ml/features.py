@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from onnxtrain.kernels.ml.scores import NUMBERS, constant, like, real
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import ML
+from onnxtrain.types import ML, TEXT
+
+
+@kernel("ArrayFeatureExtractor", domain=ML, T=TEXT, text=True, host=["y"])
+def array_word_extractor(x: Any, y: Any) -> Any:
+    """The same for words."""
+    picked = x[..., np.asarray(y).reshape(-1)]
+    return picked.reshape(1, -1) if x.ndim == 1 else picked
 
 
 @kernel("ArrayFeatureExtractor", domain=ML, T=NUMBERS)

@@ -1,4 +1,4 @@
-"""Linear models and support vector regression."""
+"""Linear models."""
 
 from __future__ import annotations
 
@@ -63,46 +63,3 @@ def linear_classifier(
     positive = (scores[:, 0] >= limit).to(torch.int64)
     names = ["", *classlabels_strings] if classlabels_strings else None
     return labelled(positive, [0, *(classlabels_ints or [1])], names), scores
-
-
-@kernel("SVMRegressor", domain=ML, T=NUMBERS)
-def svm_regressor(
-    x: Tensor,
-    *,
-    coefficients: Sequence[float],
-    kernel_params: Sequence[float] = (0.0, 0.0, 0.0),
-    kernel_type: str = "LINEAR",
-    n_supports: int = 0,
-    one_class: int = 0,
-    post_transform: str = "NONE",
-    rho: Sequence[float],
-    support_vectors: Sequence[float] = (),
-) -> Tensor:
-    """y = Σ coefficient · k(x, support vector) + rho, or only its sign for one class."""
-    values = real(x)
-    weights = constant(tuple(coefficients), like(values))
-    if n_supports:
-        vectors = constant(tuple(support_vectors), like(values)).reshape(n_supports, -1)
-        close = _kernel(values, vectors, kernel_type, kernel_params)
-        scores = close @ weights
-    else:
-        scores = values @ weights
-    scores = scores.unsqueeze(-1) + rho[0]
-    if one_class:
-        scores = torch.where(scores > 0, 1.0, -1.0)
-    return transformed(scores, post_transform).to(torch.float32)
-
-
-def _kernel(x: Tensor, vectors: Tensor, kind: str, params: Sequence[float]) -> Tensor:
-    """How close each x is to each support vector."""
-    gamma, shift, degree = params
-    if kind == "RBF":
-        return torch.exp(-gamma * (x.unsqueeze(1) - vectors).square().sum(-1))
-    product = x @ vectors.t()
-    if kind == "LINEAR":
-        return product
-    if kind == "POLY":
-        return (gamma * product + shift) ** int(degree)
-    if kind == "SIGMOID":
-        return torch.tanh(gamma * product + shift)
-    raise ValueError(f"unknown kernel_type '{kind}'")

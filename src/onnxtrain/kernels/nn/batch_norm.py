@@ -108,6 +108,9 @@ def batch_normalization_grad(
     The input called variance holds the inverse standard deviation, so epsilon is not needed.
     """
     check(x, scale, scale, mean, variance)
+    if not x.numel():
+        # torch divides by the number of elements, which ends the process
+        return torch.zeros_like(x), torch.zeros_like(scale), torch.zeros_like(scale)
     work = acc(x.dtype)
     dx, dscale, dbias = torch.ops.aten.native_batch_norm_backward(
         as_batch(dy),
@@ -127,6 +130,8 @@ def batch_normalization_grad(
 def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Tensor:
     """Normalize with given statistics."""
     check(x, scale, b, mean, var)
+    if not x.numel():
+        return torch.empty_like(x)
     w, shift, m, v = (p.to(acc(x.dtype)) for p in (scale, b, mean, var))
     y, _, _ = torch.native_batch_norm(as_batch(x), w, shift, m, v, False, 0.0, epsilon)
     return y.reshape(x.shape)
@@ -137,6 +142,8 @@ def train(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Normalize with the batch's statistics; returns y, mean, biased variance, 1 / deviation."""
     check(x, scale, b)
+    if not x.numel():
+        raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
     y, _, inverse = torch.native_batch_norm(

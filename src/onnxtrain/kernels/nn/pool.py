@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -19,6 +20,7 @@ from onnxtrain.kernels.nn.window import (
 )
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.indices import add_at
 from onnxtrain.types import FLOATS, DataType
 
 Shape = tuple[int | None, ...] | None
@@ -59,7 +61,7 @@ def max_pool(
     return y.to(x.dtype), indices + _planes(indices, sizes)
 
 
-@kernel("MaxPoolGrad", since=9, host=["shape"], needs=["out_shape"], T=FLOATS)
+@kernel("MaxPoolGrad", since=9, host=["shape"], needs=["out_shape", "deterministic"], T=FLOATS)
 def max_pool_grad(
     dy: Tensor,
     indices: Tensor,
@@ -73,6 +75,7 @@ def max_pool_grad(
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
     out_shape: Shape,
+    deterministic: bool = False,
 ) -> Tensor:
     """dx.flat[indices] += dy; windows that overlap add up."""
     if dy.shape != indices.shape:
@@ -84,8 +87,8 @@ def max_pool_grad(
         columns = reversed(_unravel(inside, sizes[::-1]))
         indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
     grad = widen(dy).new_zeros(math.prod(shape))
-    _check_indices(indices, grad.numel())
-    grad.scatter_add_(0, indices.reshape(-1), widen(dy).reshape(-1))
+    places = _inside(indices, grad.numel()).reshape(-1)
+    add_at(grad, 0, places, widen(dy).reshape(-1), ordered=deterministic)
     return grad.reshape(shape).to(dy.dtype)
 
 
@@ -105,7 +108,7 @@ def average_pool(
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
-    if _torch_averages(window):
+    if _torch_averages(window, sizes):
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
         data = _widen_volume(x)
         if len(sizes) == 3:
@@ -117,7 +120,7 @@ def average_pool(
     return (total / covered(window, sizes, outputs, bool(count_include_pad), data)).to(x.dtype)
 
 
-@kernel("AveragePoolGrad", since=9, host=["shape"], needs=["out_shape"], T=FLOATS)
+@kernel("AveragePoolGrad", since=9, host=["shape"], needs=["out_shape", "deterministic"], T=FLOATS)
 def average_pool_grad(
     dy: Tensor,
     shape: Sequence[int] | None = None,
@@ -130,6 +133,7 @@ def average_pool_grad(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
     out_shape: Shape,
+    deterministic: bool = False,
 ) -> Tensor:
     """dx[window] += dy / (how many elements the window counts)."""
     shape = tuple(shape) if shape is not None else unpooled_shape(dy, out_shape)
@@ -139,7 +143,9 @@ def average_pool_grad(
     outputs = window.outputs(sizes, ceil_mode)
     if tuple(dy.shape[2:]) != outputs:
         raise ValueError(f"dY has sizes {tuple(dy.shape[2:])}, pooling {sizes} gives {outputs}")
-    if _torch_averages(window):
+    # torch adds the gradients of a volume in any order on CUDA
+    unordered = deterministic and len(sizes) == 3
+    if _torch_averages(window, sizes) and not unordered:
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
         data = _widen_volume(dy)
         like = data.new_empty(shape)
@@ -173,14 +179,16 @@ def unpooled_shape(dy: Tensor, out_shape: Shape) -> Ints:
 
 
 def _torch_pads(window: Window) -> bool:
-    """Whether torch pools with this padding: symmetric and at most half a window."""
+    """Whether torch pools with this padding: symmetric and at most half a (dense) window."""
     return window.symmetric and all(
-        2 * padding <= extent for padding, extent in zip(window.begin, window.extent, strict=True)
+        2 * padding <= size for padding, size in zip(window.begin, window.kernel, strict=True)
     )
 
 
-def _torch_averages(window: Window) -> bool:
-    return _torch_pads(window) and all(d == 1 for d in window.dilations)
+def _torch_averages(window: Window, sizes: Sequence[int]) -> bool:
+    """Whether torch averages over this window; it wants a volume to be no smaller than that."""
+    small = len(sizes) == 3 and any(map(operator.lt, sizes, window.kernel))
+    return _torch_pads(window) and all(d == 1 for d in window.dilations) and not small
 
 
 def _torch_window(window: Window, padding: Ints) -> tuple[Ints, Ints, Ints]:
@@ -252,14 +260,18 @@ def _planes(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     return number.reshape(batch, channels, *[1] * len(sizes))
 
 
-def _check_indices(indices: Tensor, count: int) -> None:
-    """Indices that lie outside are an error where finding out costs no wait for the device."""
-    if (
-        not indices.is_cuda
-        and indices.numel()
-        and not 0 <= int(indices.min()) <= int(indices.max()) < count
-    ):
-        raise ValueError(f"an index is out of range [0, {count})")
+def _inside(indices: Tensor, count: int) -> Tensor:
+    """Flat places in [0, count); one outside is an error where that costs no wait for the device.
+
+    On a GPU it wraps around, so that no memory outside of the image is ever touched.
+    """
+    if indices.is_cuda:
+        return indices.remainder(count) if count else indices
+    if indices.numel():
+        low, high = (int(end) for end in indices.aminmax())
+        if low < 0 or high >= count:
+            raise ValueError(f"index {low if low < 0 else high} is out of range [0, {count})")
+    return indices
 
 
 def _spread(each: Tensor, window: Window) -> Tensor:

@@ -73,7 +73,7 @@ def eye_like(input: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     return result
 
 
-def _range_of(dtype: torch.dtype) -> Callable[..., Tensor]:
+def range_of(dtype: torch.dtype) -> Callable[..., Tensor]:
     """The kernel of Range for one type, since host values do not tell theirs."""
 
     def range_(
@@ -97,7 +97,7 @@ def _range_of(dtype: torch.dtype) -> Callable[..., Tensor]:
 
 for _dtype in sorted(RANGE_TYPES):
     kernel("Range", since=11, host=["start", "limit", "delta"], needs=["device"], T=[_dtype])(
-        _range_of(to_torch(_dtype))
+        range_of(to_torch(_dtype))
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.ordered import scanned
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FIXED, FLOATS, DataType
@@ -97,7 +98,7 @@ def bernoulli(
     return (drawn < chance).to(input.dtype if dtype is None else to_torch(dtype))
 
 
-@kernel("Multinomial", since=7, needs=["rng"], T1=FLOATS)
+@kernel("Multinomial", since=7, needs=["rng", "deterministic"], T1=FLOATS)
 def multinomial(
     input: Tensor,
     *,
@@ -105,9 +106,14 @@ def multinomial(
     sample_size: int = 1,
     seed: float | None = None,
     rng: torch.Generator,
+    deterministic: bool = False,
 ) -> Tensor:
     """Class numbers drawn with the probabilities softmax(input), ``sample_size`` per row."""
-    total = widen(input).softmax(-1).cumsum(-1)
+    chances = widen(input).softmax(-1)
+    if deterministic and input.is_cuda:
+        total = scanned(chances, 1, torch.add)
+    else:
+        total = chances.cumsum(-1)
     shape = (input.shape[0], sample_size)
     drawn = torch.rand(shape, generator=_source(seed, rng), dtype=total.dtype, device=total.device)
     # Scaled by the last sum, which rounding keeps from being exactly 1.

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.ordered import Combine, combine_at
 from onnxtrain.kernels.precision import acc, as_signed, from_order, in_order, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
@@ -15,6 +16,7 @@ from onnxtrain.kernels.tensor.movable import movable
 from onnxtrain.types import INTS
 
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+_COMBINE: dict[str, Combine] = {"mul": torch.mul, "max": torch.maximum, "min": torch.minimum}
 _OF_TRUTH = {"add": "max", "mul": "min"}
 """Reductions of truth values, by that of the numbers 0 and 1 which gives the same."""
 
@@ -135,7 +137,11 @@ def _reduce_into(
     elif reduction == "add":
         add_at(as_signed(own), axis, index, as_signed(updates), ordered=ordered)
     elif reduction == "mul" or as_signed(own).dtype is own.dtype:
-        as_signed(own).scatter_reduce_(axis, index, as_signed(updates), _REDUCTIONS[reduction])
+        plain, values = as_signed(own), as_signed(updates)
+        if ordered and own.device.type != "cpu":
+            combine_at(plain, axis, index, values, _COMBINE[reduction])
+        else:
+            plain.scatter_reduce_(axis, index, values, _REDUCTIONS[reduction])
     else:
         signed = in_order(own)
         _reduce_into(signed, axis, index, in_order(updates), reduction, ordered)

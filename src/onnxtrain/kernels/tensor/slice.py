@@ -84,8 +84,10 @@ def _part(
     for axis, start, end, step in zip(axes_of(axes, x.ndim), starts, ends, steps, strict=True):
         if step == 0:
             raise ValueError("'step' value cannot be 0")
+        size = x.shape[axis]
         stop = None if end in _TO_THE_END else end
-        taken = range(*slice(start, stop, step).indices(x.shape[axis]))
+        # A start before the first element means that element, in either direction.
+        taken = range(*slice(max(start, -size), stop, step).indices(size))
         if step < 0:
             backwards.append(axis)
             taken = taken[::-1]

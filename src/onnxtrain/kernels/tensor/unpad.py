@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.kernels.tensor.indices import wrapped
+from onnxtrain.kernels.tensor.indices import sum_rows, wrapped
 from onnxtrain.types import FLOATS, INTS, MS
 
 
@@ -27,11 +27,14 @@ def flatten_and_unpad(input: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     "PadAndUnflatten",
     domain=MS,
     host=["unflatten_dims"],
+    needs=["deterministic"],
     T=FLOATS,
     T_INDEX=INTS,
     T_INT=INTS,
 )
-def pad_and_unflatten(input: Tensor, indices: Tensor, unflatten_dims: list[int]) -> Tensor:
+def pad_and_unflatten(
+    input: Tensor, indices: Tensor, unflatten_dims: list[int], *, deterministic: bool = False
+) -> Tensor:
     """rows[indices[k]] += input[k], from zeros; the rows become two axes.
 
     Rows of the same index add up, as the gradient of FlattenAndUnpad must.
@@ -44,6 +47,9 @@ def pad_and_unflatten(input: Tensor, indices: Tensor, unflatten_dims: list[int])
             f"got shapes {list(input.shape)} and {list(indices.shape)}"
         )
     count = unflatten_dims[0] * unflatten_dims[1]
-    rows = input.new_zeros((count, *input.shape[1:]))
-    rows.index_add_(0, wrapped(indices, count), input)
-    return rows.reshape(*unflatten_dims, *input.shape[1:])
+    shape = (*unflatten_dims, *input.shape[1:])
+    places = wrapped(indices, count).long()
+    if input.numel() == 0:
+        return input.new_zeros(shape)
+    values = input.reshape(len(places), -1)
+    return sum_rows(places, values, count, ordered=deterministic).reshape(shape)

@@ -12,13 +12,14 @@ from torch.nn import functional
 
 from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, INTS
+from onnxtrain.kernels.vision.sample_grad import grid_sample_by_pixels
+from onnxtrain.types import FLOATS, INTS, NUMBERS
 
 _MODES = {"linear": "bilinear", "cubic": "bicubic"}
 """Names since opset 20, and those before."""
 
 
-@kernel("GridSample", since=16, T1=FLOATS, T2=FLOATS)
+@kernel("GridSample", since=16, T1=NUMBERS, T2=FLOATS)
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -28,8 +29,16 @@ def grid_sample(
     padding_mode: str = "zeros",
 ) -> Tensor:
     """y[n, c, ...] = x[n, c] at the coordinates grid[n, ...], which go from -1 to 1."""
+    if not x.is_floating_point():
+        values = x.to(torch.float64)
+        options = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
+        return grid_sample(values, grid, **options).to(torch.int64).to(x.dtype)  # type: ignore[arg-type]
     dtype = acc(torch.promote_types(x.dtype, grid.dtype))
     places, method = grid.to(dtype), _MODES.get(mode, mode)
+    if x.ndim not in ((4,) if method == "bicubic" else (4, 5)):
+        return grid_sample_by_pixels(
+            x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode
+        )
     if method == "bicubic" and padding_mode == "border":
         places = _on_border(places, x.shape[2:], align_corners)
     sampled = functional.grid_sample(

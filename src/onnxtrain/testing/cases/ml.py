@@ -23,6 +23,7 @@ def _row(op: str, *inputs: Input, name: str = "", **attributes: Any) -> Case:
 FEATURES = [
     _row("ArrayFeatureExtractor", normal(3, 5), given([0, 4, 4])),
     _row("ArrayFeatureExtractor", normal(5), given([2, 1]), name="vector"),
+    _row("ArrayFeatureExtractor", text([["a", "b", "c"]]), given([2, 1]), name="text"),
     _row("Binarizer", normal(3, 4), threshold=0.25),
     _row("Binarizer", integers(6, low=-3, high=4, dtype=INT64), name="whole"),
     _row("Normalizer", normal(3, 4)),
@@ -121,6 +122,36 @@ LINEAR = [
          name="linear-model"),
 ]  # fmt: skip
 
+MACHINE: dict[str, Any] = {
+    "coefficients": [0.5, -1.0, 0.75, 1.25, -0.5, -0.25, 1.0, -0.75],
+    "support_vectors": [0.1, 0.2, 0.3, -0.4, 0.5, 0.6, -0.7, 0.8, 0.9, 1.0, -1.1, 0.2],
+    "vectors_per_class": [1, 2, 1],
+    "rho": [0.25, -0.5, 0.125],
+    "kernel_params": [0.5, 0.1, 2.0],
+}
+_TWO: dict[str, Any] = {
+    "coefficients": [0.5, -1.0, 0.75],
+    "support_vectors": [0.1, 0.2, 0.3, -0.4, 0.5, 0.6, -0.7, 0.8, 0.9],
+    "vectors_per_class": [1, 2],
+    "rho": [0.25],
+    "kernel_params": [0.5, 0.1, 2.0],
+    "kernel_type": "RBF",
+}
+MACHINES = [
+    *(
+        _classify("SVMClassifier", normal(4, 3), labels=[5, 6, 7], kernel_type=kind, name=kind,
+                  **MACHINE)
+        for kind in ("LINEAR", "POLY", "RBF", "SIGMOID")
+    ),
+    _classify("SVMClassifier", normal(4, 3), labels=[0, 1], name="two", **_TWO),
+    _classify("SVMClassifier", normal(4, 3), labels=[0, 1], name="two-logistic",
+              post_transform="LOGISTIC", **_TWO),
+    _classify("SVMClassifier", normal(4, 3), labels=[0, 1], name="two-probabilities", **_TWO,
+              prob_a=[-1.5], prob_b=[0.1]),
+    _classify("SVMClassifier", normal(4, 3), labels=[3, 4], name="linear-model",
+              coefficients=[0.5, -0.25, 1.5, 2.0, -1.0, 0.75], rho=[0.1]),
+]  # fmt: skip
+
 
 def _forest(values: type, members: bool = False, **attributes: Any) -> dict[str, Any]:
     """Two trees: x0 <= 0 leads to x1 > 0.5 or to a leaf, and x1 <= 0 (or x1 in a set)."""
@@ -198,4 +229,4 @@ TREES = [
                     post_transform="LOGISTIC"),
 ]  # fmt: skip
 
-CASES: list[Case] = [*FEATURES, *SCALE, *ENCODE, *LINEAR, *TREES]
+CASES: list[Case] = [*FEATURES, *SCALE, *ENCODE, *LINEAR, *MACHINES, *TREES]

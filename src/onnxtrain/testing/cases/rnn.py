@@ -239,7 +239,6 @@ def _row(op: str, name: str, options: set[str], opset: int | None = None, **more
         {"hidden_size": H, **more},
         outputs=1 + states,
         opset=opset,
-        gradient=False,
         name=name,
     )
 

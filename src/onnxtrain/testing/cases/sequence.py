@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, given, normal, shape_input
-from onnxtrain.types import DataType
+from onnxtrain.types import OWN, DataType
 
 
 def _several(*shapes: Sequence[int]) -> Input:
@@ -37,6 +37,24 @@ def _joined(sequence: list[Tensor], *, axis: int, new_axis: int = 0) -> Tensor:
     return torch.stack(sequence, axis) if new_axis else torch.cat(sequence, axis)
 
 
+def _summed(*sequences: list[Tensor]) -> list[Tensor]:
+    return [sum(items[1:], items[0]) for items in zip(*sequences, strict=True)]
+
+
+def _zeros(shapes: Tensor, *, dtype: int) -> list[Tensor]:
+    return [torch.zeros(shape, dtype=torch.float64) for shape in ((2, 3), (2, 1), (0, 2))]
+
+
+def _added_at(xs: list[Tensor], at: Tensor, x: Tensor) -> list[Tensor]:
+    return [y + x if k == int(at) % len(xs) else y for k, y in enumerate(xs)]
+
+
+def _like_joined(xs: list[Tensor], shape: Tensor, *, axis: int) -> Tensor:
+    return torch.cat(xs, axis) if xs else torch.zeros(shape.tolist(), dtype=torch.float64)
+
+
+_SHAPES = [3, 2, 2, 3, 2, 2, 1, 2, 0, 2]
+"""What NestedShapes says about the three: their number, then rank and sizes of each."""
 _THREE = _several((2, 3), (2, 1), (0, 2))
 _EQUAL = _several((2, 3), (2, 3))
 
@@ -102,4 +120,27 @@ CASES: list[Case] = [
     Case("OptionalGetElement", [normal(2, 3)], lambda x: x, gradient=False),
     Case("OptionalGetElement", [_EQUAL], lambda xs: xs, name="sequence", gradient=False),
     Case("Identity", [_THREE], lambda xs: xs, name="sequence", gradient=False),
+    *(
+        Case(op, inputs, reference, options, OWN, name=name, gradient=False, outputs=outputs)
+        for op, inputs, reference, options, name, outputs in (
+            ("NestedSum", [_EQUAL, _EQUAL], _summed, {}, "two", 1),
+            ("NestedSum", [_THREE] * 3, _summed, {}, "three", 1),
+            ("NestedShapes", [_THREE], lambda xs: torch.tensor(_SHAPES), {}, "", 1),
+            ("NestedZeros", [given(_SHAPES)], _zeros, {"dtype": DataType.DOUBLE}, "", 1),
+            ("SequenceAddAt", [_THREE, given(-2), normal(2, 1)], _added_at, {}, "", 1),
+            (
+                "SequenceSizes",
+                [_THREE],
+                lambda xs, axis: torch.tensor([3, 1, 2]),
+                {"axis": 1},
+                "",
+                1,
+            ),
+            ("SequenceJoin", [_EQUAL, given([4, 3])], _like_joined, {"axis": 0}, "", 1),
+            ("SequenceJoin", [_several(), given([0, 3])], _like_joined, {"axis": 0}, "nothing", 1),
+            ("SequenceConcat", [_THREE, _EQUAL], lambda a, b: [*a, *b], {}, "", 1),
+            ("SequenceCut", [_THREE, given(1)], lambda xs, n: (xs[:2], xs[2:]), {}, "", 2),
+            ("SequenceCut", [_THREE, given(3)], lambda xs, n: ([], xs), {}, "all", 2),
+        )
+    ),
 ]

@@ -100,4 +100,14 @@ VECTORIZE = [
          attributes={k: v for k, v in _grams(**_WORD_POOL).items() if v is not None}),
 ]  # fmt: skip
 
-CASES: list[Case] = [*NORMALIZE, *PARTS, *CAST, *VECTORIZE]
+DISTINCT = [
+    Case("Unique", [text(["b", "a", "b", "c"])], outputs=4, name="words", gradient=False),
+    Case("Unique", [text(["b", "a", "b", "c"])], attributes={"sorted": 0}, outputs=4,
+         name="words-as-found", gradient=False),
+    Case("Unique", [text([["b", "a"], ["b", "a"], ["a", "c"]])],
+         lambda x, axis: (np.array([["a", "c"], ["b", "a"]], object), torch.tensor([2, 0]),
+                          torch.tensor([1, 1, 0]), torch.tensor([1, 2])),
+         {"axis": 0}, outputs=4, name="rows-of-words", gradient=False),
+]  # fmt: skip
+
+CASES: list[Case] = [*NORMALIZE, *PARTS, *CAST, *VECTORIZE, *DISTINCT]

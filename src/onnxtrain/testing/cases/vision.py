@@ -23,6 +23,7 @@ from onnxtrain.testing.case import (
 from onnxtrain.types import DataType
 
 FLOAT = DataType.FLOAT
+TWO = only(FLOAT, DataType.DOUBLE)
 
 
 def _grid(*shape: int) -> Input:
@@ -97,24 +98,65 @@ def _affine(theta: torch.Tensor, size: torch.Tensor, *, align_corners: int = 0) 
 
 SAMPLE = [
     Case("GridSample", [normal(2, 3, 4, 5), _grid(2, 3, 2, 2)], _sampled,
-         {"mode": mode, "padding_mode": padding, "align_corners": corners}, gradient=False)
+         {"mode": mode, "padding_mode": padding, "align_corners": corners})
     for mode in ("linear", "nearest", "cubic")
     for padding, corners in (("zeros", 0), ("border", 1), ("border", 0), ("reflection", 0))
 ]  # fmt: skip
 SAMPLE += [
-    Case("GridSample", [normal(1, 2, 3, 4, 5), _grid(1, 2, 2, 2, 3)], _sampled, gradient=False,
-         name="volume"),
+    Case("GridSample", [normal(1, 2, 3, 4, 5), _grid(1, 2, 2, 2, 3)], _sampled, name="volume"),
     Case("GridSample", [normal(1, 2, 4, 5), _grid(1, 3, 2, 2)], _sampled, {"mode": "bicubic"},
-         opset=16, gradient=False),
-    Case("AffineGrid", [normal(2, 2, 3), shape_input(2, 3, 4, 5)], _affine, gradient=False),
+         opset=16),
+    Case("AffineGrid", [normal(2, 2, 3), shape_input(2, 3, 4, 5)], _affine),
     Case("AffineGrid", [normal(2, 3, 4), shape_input(2, 3, 2, 4, 5)], _affine,
-         {"align_corners": 1}, gradient=False),
+         {"align_corners": 1}),
 ]  # fmt: skip
 
 
+def _deformed(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    offset: torch.Tensor,
+    b: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    *,
+    dilations: Any = (1, 1),
+    group: int = 1,
+    kernel_shape: Any = None,
+    offset_group: int = 1,
+    pads: Any = (0, 0, 0, 0),
+    strides: Any = (1, 1),
+) -> torch.Tensor:
+    """Tap by tap of the filter, each an image sampled at the points that its offsets moved."""
+    height, width = offset.shape[2:]
+    taps = list(itertools.product(*map(range, w.shape[2:])))
+    moved = offset.reshape(len(x), offset_group, len(taps), 2, height, width)
+    shares = (
+        x.new_ones(moved[:, :, :, 0].shape) if mask is None else mask.reshape_as(moved[:, :, :, 0])
+    )
+    parts = []
+    for index, image in enumerate(x.chunk(offset_group, 1)):
+        columns = []
+        for tap, steps in enumerate(taps):
+            places = []
+            for axis, count in enumerate((height, width)):
+                base = torch.arange(count, dtype=x.dtype) * strides[axis] - pads[axis]
+                base = (base + steps[axis] * dilations[axis]).reshape(
+                    [-1, 1] if axis == 0 else [-1]
+                )
+                ends = (x.shape[2 + axis] - 1) / 2
+                places.append((base + moved[:, index, tap, axis]) / ends - 1)
+            grid = torch.stack(places[::-1], -1)
+            found = torch.nn.functional.grid_sample(image, grid, align_corners=True)
+            columns.append(found * shares[:, index, tap].unsqueeze(1))
+        parts.append(torch.stack(columns, 2))
+    pairs = zip(torch.cat(parts, 1).chunk(group, 1), w.flatten(2).chunk(group), strict=True)
+    y = torch.cat([torch.einsum("nckhw,ock->nohw", p, weights) for p, weights in pairs], 1)
+    return y if b is None else y + b.reshape(-1, 1, 1)
+
+
 def _deform(x: Input, w: Input, offset: Input, *more: Input, **attributes: Any) -> Case:
-    return Case("DeformConv", [x, w, offset, *more], attributes=attributes, gradient=False,
-                name=f"{len(more)}-more-{len(attributes)}", dtypes=only(FLOAT))  # fmt: skip
+    return Case("DeformConv", [x, w, offset, *more], _deformed, attributes,
+                name=f"{len(more)}-more-{len(attributes)}", dtypes=TWO)  # fmt: skip
 
 
 DEFORM = [
@@ -125,9 +167,12 @@ DEFORM = [
     _deform(normal(2, 1, 5, 5), normal(1, 1, 2, 2), normal(2, 8, 3, 3), dilations=(2, 2)),
 ]  # fmt: skip
 REGIONS = [
-    given(torch.tensor([[0.25, 0.5, 4.75, 4.0], [1.0, 1.5, 3.25, 5.75], [-2.0, -3.0, 8.0, 1.0]])),
+    given(torch.tensor([[0.25, 0.5, 4.75, 4.0], [1.0, 1.5, 3.25, 5.75], [-2.0, -3.0, 8.0, 1.0]])
+          ).no_grad(),
     given([0, 1, 0]),
-]
+]  # fmt: skip
+MOVABLE = [given([[0.27, 0.53, 4.71, 4.06], [1.04, 1.58, 3.23, 5.71]]), given([1, 0])]
+"""Regions none of whose samples lies on a pixel or where their number changes."""
 
 
 def _aligned(
@@ -144,11 +189,11 @@ def _aligned(
     """Sample by sample."""
     exact = coordinate_transformation_mode == "half_pixel"
     y = x.new_zeros(len(rois), x.shape[1], output_height, output_width)
-    for region, corners in enumerate((rois * spatial_scale - 0.5 * exact).tolist()):
+    for region, corners in enumerate(rois.double() * spatial_scale - 0.5 * exact):
         sizes = [corners[2] - corners[0], corners[3] - corners[1]]
-        wide, tall = sizes if exact else [max(size, 1.0) for size in sizes]
+        wide, tall = sizes if exact else [size.clamp(min=1.0) for size in sizes]
         across, down = wide / output_width, tall / output_height
-        columns, rows = (sampling_ratio or math.ceil(cell) for cell in (across, down))
+        columns, rows = (sampling_ratio or math.ceil(cell.item()) for cell in (across, down))
         for row, column in itertools.product(range(output_height), range(output_width)):
             samples = [
                 _bilinear(
@@ -162,13 +207,13 @@ def _aligned(
     return y
 
 
-def _bilinear(image: torch.Tensor, y: float, x: float) -> torch.Tensor:
+def _bilinear(image: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The value at a point, 0 if that is more than a pixel outside."""
     height, width = image.shape[1:]
     if not (-1 <= y <= height and -1 <= x <= width):
         return image.new_zeros(len(image))
-    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
-    top, left = int(y), int(x)
+    y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
+    top, left = int(y.item()), int(x.item())
     bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
     upper = image[:, top, left] * (left + 1 - x) + image[:, top, right] * (x - left)
     lower = image[:, bottom, left] * (left + 1 - x) + image[:, bottom, right] * (x - left)
@@ -182,12 +227,15 @@ def _aligned_10(*inputs: torch.Tensor, **attributes: Any) -> torch.Tensor:
 _SIZE = {"output_height": 2, "output_width": 4}
 _IMAGES = normal(2, 3, 6, 7)
 ALIGN = [
-    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, {**_SIZE, "sampling_ratio": 2}, gradient=False),
-    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, _SIZE, gradient=False, name="adaptive"),
-    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, gradient=False, name="shifted", attributes={
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, {**_SIZE, "sampling_ratio": 2}),
+    Case("RoiAlign", [_IMAGES, *MOVABLE], _aligned, {**_SIZE, "sampling_ratio": 3}, name="movable"),
+    Case("RoiAlign", [_IMAGES, *MOVABLE], _aligned, {**_SIZE, "spatial_scale": 0.7},
+         name="movable-adaptive"),
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, _SIZE, name="adaptive"),
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned, name="shifted", attributes={
         "coordinate_transformation_mode": "output_half_pixel", "spatial_scale": 0.5, **_SIZE}),
-    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned_10, _SIZE, opset=10, gradient=False),
-    Case("RoiAlign", [_IMAGES, *REGIONS], dtypes=only(FLOAT), gradient=False, name="largest",
+    Case("RoiAlign", [_IMAGES, *REGIONS], _aligned_10, _SIZE, opset=10),
+    Case("RoiAlign", [_IMAGES, *MOVABLE], dtypes=TWO, name="largest",
          attributes={**_SIZE, "mode": "max", "sampling_ratio": 2}),
 ]  # fmt: skip
 
@@ -219,14 +267,14 @@ def _roi_pool(
 
 
 POOL = [
-    Case("MaxRoiPool", [apart(2, 2, 6, 6), given([[0.0, 1, 1, 4, 5], [1.0, 0, 2, 9, 3]])],
-         _roi_pool, {"pooled_shape": (2, 3)}, gradient=False),
-    Case("MaxRoiPool", [apart(1, 1, 4, 4), given([[0.0, 6, 6, 7, 7], [0.0, 3, 3, 5, 5]])],
-         _roi_pool, {"pooled_shape": (2, 2), "spatial_scale": 0.5}, gradient=False),
+    Case("MaxRoiPool", [apart(2, 2, 6, 6), given([[0.0, 1, 1, 4, 5], [1.0, 0, 2, 9, 3]]).no_grad()],
+         _roi_pool, {"pooled_shape": (2, 3)}),
+    Case("MaxRoiPool", [apart(1, 1, 4, 4), given([[0.0, 6, 6, 7, 7], [0.0, 3, 3, 5, 5]]).no_grad()],
+         _roi_pool, {"pooled_shape": (2, 2), "spatial_scale": 0.5}),
     Case("MaxUnpool", [normal(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]])],
-         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}, gradient=False),
+         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}),
     Case("MaxUnpool", [normal(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]]), shape_input(1, 1, 5, 6)],
-         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}, gradient=False, name="larger"),
+         attributes={"kernel_shape": (2, 2), "strides": (2, 2)}, name="larger"),
 ]  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def gru_grad(
     for d, reverse in enumerate(scan.reversals(direction)):
         turn = scan.turned(reverse)
         first = scan.start(ht0, d, x, hidden)
-        previous = torch.cat([first[None], widen(turn(h_all[:, d])[:-1])])
+        previous = torch.cat([first[None], widen(turn(h_all[:, d]))])[: len(x)]
         bias = widen(b[d]).chunk(6)[5] if b is not None else previous.new_zeros(hidden)
         gates = widen(turn(zrh[:, d]))
         steps = None if dh_all is None else turn(dh_all[:, d])
@@ -167,7 +167,7 @@ def _back(
         dr = dreset * reset * (1 - reset)
         found.append(torch.cat([dz, dr, dn], -1))
         dh = dh * z + torch.matmul(dz, r_z) + torch.matmul(dr, r_r) + through
-    return torch.stack(found[::-1]), dh
+    return torch.stack(found[::-1]) if found else gates, dh
 
 
 def _recurrent_grads(

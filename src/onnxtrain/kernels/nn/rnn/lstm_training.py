@@ -94,7 +94,7 @@ def lstm_grad(
         last = tuple(scan.start(grad, d, x, hidden) for grad in (dh_final, dc_final))
         steps = None if dh_all is None else turn(dh_all[:, d])
         da, dh0, dc0 = _back(r[d], pick(p, d), cells, turn(iofc[:, d]), steps, last)
-        previous = torch.cat([start_h[None], turn(h_all[:, d])[:-1]])
+        previous = torch.cat([start_h[None], turn(h_all[:, d])])[: len(x)]
         made.append(
             (
                 turn(torch.matmul(da, widen(w[d]))) if wanted[0] else None,
@@ -136,7 +136,7 @@ def _back(
         found.append(da)
         dc = dc * f + di * peep_i + df * peep_f
         dh = torch.matmul(da, recurrent)
-    return torch.stack(found[::-1]), dh, dc
+    return torch.stack(found[::-1]) if found else widen(gates), dh, dc
 
 
 def _peephole_grad(da: Tensor, cells: Tensor) -> Tensor:

@@ -1,0 +1,65 @@
+"""Gradients of the attention operators of com.microsoft and of what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxtrain.gradients.known import inputs_of, operands, to_first
+from onnxtrain.gradients.rules import Grad, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
+from onnxtrain.graph.builder import Ops
+from onnxtrain.types import MS
+
+
+@gradient(
+    "Attention",
+    "EmbedLayerNormalization",
+    "GatedRelativePositionBias",
+    "MultiHeadAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "QAttention",
+    "RelativePositionBias",
+    domain=MS,
+    all_outputs=True,
+)
+def recorded(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """Run again and differentiated by torch, so that fused attention has a fused gradient.
+
+    Whole numbers (masks, lengths, ids, quantized values) have no gradient; everything else has one,
+    the past among it, and every output passes one on.
+    """
+    return pulled_back(op, node, dys)
+
+
+@gradient("GroupQueryAttention", domain=MS, all_outputs=True)
+def group_query_attention(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """The same; how many positions there are in all must not be asked for without a past."""
+    without_past = inputs_of(node, 4)[3] is None
+    return pulled_back(op, node, dys, unread=[6] if without_past else [])
+
+
+@gradient("RotaryEmbedding", domain=MS)
+def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """A rotation is undone by the opposite one; caches that are trained have a gradient too."""
+    _, positions, cos, sin = operands(node)
+    dx = op.RotaryEmbedding(dy, positions, cos, op.Neg(sin), **forwarded(node), _domain=MS)
+    return [dx, *pulled_back(op, node, [dy])[1:]]
+
+
+@gradient("RemovePadding", domain=MS)
+def remove_padding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Tokens put back where they were taken from; padding has a gradient of 0."""
+    return to_first(node, op.RestorePadding(dy, node.outputs[1], _domain=MS))
+
+
+@gradient("RestorePadding", domain=MS)
+def restore_padding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Tokens taken out again."""
+    x, places = operands(node)
+    tokens = op.Slice(op.shape(x), op.ints([0]), op.ints([1]))
+    rows = op.Slice(op.Reshape(places, op.ints([-1])), op.ints([0]), tokens)
+    grad, _ = op.FlattenAndUnpad(dy, rows, _outputs=2, _domain=MS)
+    return to_first(node, grad)

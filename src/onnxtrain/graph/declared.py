@@ -1,0 +1,245 @@
+"""Shapes that a file declares: which to believe.
+
+Exporters write shapes that they saw once, and files are edited afterwards. What follows from the
+inputs wins over what is declared; sizes below 0 mean that nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from onnxtrain.graph import schemas
+from onnxtrain.graph.bindings import opset_of, same_dim
+from onnxtrain.types import ONNX
+
+_GIVEN = 2
+"""Inputs of a Loop, and of its body, before the carried values."""
+_ASSUMED = "onnxtrain.assumed_shape"
+
+
+def forget_negative(model: ir.Model) -> None:
+    """Make sizes below 0 unknown ones, in place."""
+    for graph in model.graphs():
+        values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
+        for value in values:
+            if value.shape is not None and any(isinstance(d, int) and d < 0 for d in value.shape):
+                value.shape = ir.Shape(
+                    [None if isinstance(d, int) and d < 0 else d for d in value.shape]
+                )
+
+
+def undeclare(graph: onnx.GraphProto, imports: dict[str, int], names: Sequence[str] = ()) -> None:
+    """Remove the shapes of what a graph computes, in place.
+
+    Those of operators that nobody knows stay, since nothing can be found out about them.
+
+    Args:
+        graph: The graph, or the body of a node.
+        imports: Opset versions.
+        names: Inputs whose shapes are removed too.
+    """
+    computed = set(names)
+    for node in graph.node:
+        version = imports.get(node.domain, imports.get("ai.onnx", 1))
+        if schemas.get(node.domain, node.op_type, version) is not None:
+            computed.update(node.output)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                loop = node.op_type == "Loop"
+                carried = [value.name for value in attribute.g.input[_GIVEN:]] if loop else []
+                undeclare(attribute.g, imports, carried)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.name in computed and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def contradicts(declared: ir.Shape, found: ir.Shape, symbols: Collection[str]) -> bool:
+    """Whether a declared shape cannot be right, given what follows from the inputs.
+
+    Args:
+        declared: What the file says.
+        found: What follows.
+        symbols: Names of sizes that are free in the model's inputs, so that no number is right.
+    """
+    if len(declared) != len(found):
+        return True
+    for old, new in zip(declared, found, strict=True):
+        if not isinstance(old, int):
+            continue
+        if new != old if isinstance(new, int) else new.value in symbols:
+            return True
+    return False
+
+
+def free_sizes(graph: ir.Graph) -> set[str]:
+    """Names of the free sizes of a graph's inputs."""
+    shapes = [value.shape for value in graph.inputs if value.shape is not None]
+    found = {d.value for shape in shapes for d in shape if isinstance(d, ir.SymbolicDim)}
+    return {name for name in found if name}
+
+
+def settle_carried(model: ir.Model) -> bool:
+    """Make the shapes of what Loops carry fit the first and every later iteration, in place.
+
+    A carried value is first taken to keep its initial shape; if the body gives it back in another
+    one, only what both have in common is kept. Whether anything changed is returned.
+    """
+    loops = [n for n in model.graph.all_nodes() if n.domain == ONNX and n.op_type == "Loop"]
+    loops.reverse()  # what an outer loop carries may come from an inner one
+    return (
+        any([_assume(node) for node in loops])
+        or any([_hand_on(node) for node in loops])
+        or any([_correct(node, model) for node in loops])
+    )
+
+
+def _assume(node: ir.Node) -> bool:
+    """Take carried values of unknown shape to keep the initial one; whether there were any."""
+    changed = False
+    for inside, initial, _ in zip(
+        *_carried(node, node.attributes["body"].as_graph()), strict=False
+    ):
+        if initial is None or initial.shape is None or not isinstance(inside.type, ir.TensorType):
+            continue
+        if inside.shape is None and _ASSUMED not in inside.meta:
+            inside.shape = initial.shape.copy()
+            inside.meta[_ASSUMED] = True
+            changed = True
+    return changed
+
+
+def _hand_on(node: ir.Node) -> bool:
+    """Give results the types and shapes that they have inside; whether that was news."""
+    body = node.attributes["body"].as_graph()
+    changed = _type_results(node, body)
+    for inside, initial, result, output in zip(*_carried(node, body), node.outputs, strict=False):
+        if initial is not None and inside.shape is not None and _fits(inside, initial, result):
+            changed |= _tell(output, inside)
+    return changed
+
+
+def _correct(node: ir.Node, model: ir.Model) -> bool:
+    """Weaken shapes of carried values that do not fit every iteration; whether there were any."""
+    changed = False
+    for inside, initial, result in zip(
+        *_carried(node, node.attributes["body"].as_graph()), strict=False
+    ):
+        if initial is None or initial.shape is None or inside.shape is None:
+            continue
+        if isinstance(inside.type, ir.TensorType) and not _fits(inside, initial, result):
+            _weaken(inside, initial, result)
+            _forget(model)
+            changed = True
+    return changed
+
+
+def _carried(
+    node: ir.Node, body: ir.Graph
+) -> tuple[list[ir.Value], list[ir.Value | None], list[ir.Value]]:
+    """What a Loop carries: as its body gets it, as it starts, and as its body hands it on."""
+    return list(body.inputs[_GIVEN:]), list(node.inputs[_GIVEN:]), list(body.outputs[1:])
+
+
+def _type_results(node: ir.Node, body: ir.Graph) -> bool:
+    """Give the results of a Loop the types that they have inside; whether that was news."""
+    changed = False
+    for output, result in zip(node.outputs, body.outputs[1:], strict=False):
+        if output.type is None and result.type is not None:
+            output.type = result.type
+            changed = True
+    return changed
+
+
+def _tell(output: ir.Value, inside: ir.Value) -> bool:
+    """Give the result of a Loop the shape that it has inside; whether that was news."""
+    if output.shape is not None:
+        return False
+    assert inside.shape is not None
+    output.type, output.shape = output.type or inside.type, inside.shape.copy()
+    return True
+
+
+def doubt_carried(graph: ir.Graph, found: ir.Graph) -> None:
+    """Correct what the body of a Loop declares, if carried values change their shapes, in place.
+
+    Args:
+        graph: Any graph with Loops among its nodes.
+        found: The same graph with what follows from the inputs alone.
+    """
+    for node, typed in zip(graph, found, strict=True):
+        if node.domain != ONNX or node.op_type != "Loop":
+            continue
+        body, other = node.attributes["body"].as_graph(), typed.attributes["body"].as_graph()
+        pairs = list(zip(body.inputs[_GIVEN:], other.inputs[_GIVEN:], strict=True))
+        if not any(_says_more(mine, theirs) for mine, theirs in pairs):
+            continue
+        for inner, outer in zip(body, other, strict=True):
+            pairs += zip(inner.outputs, outer.outputs, strict=True)
+        for mine, theirs in pairs:
+            mine.type = mine.type or theirs.type
+            mine.shape = None if theirs.shape is None else theirs.shape.copy()
+            mine.meta.update(theirs.meta)
+
+
+def _says_more(declared: ir.Value, found: ir.Value) -> bool:
+    """Whether a body declares more of a carried value than holds in every iteration."""
+    if declared.shape is None:
+        return False
+    if found.shape is None:
+        return found.meta.get(_ASSUMED) is False
+    if len(declared.shape) != len(found.shape):
+        return True
+    pairs = zip(declared.shape, found.shape, strict=True)
+    return any(isinstance(mine, int) and mine != theirs for mine, theirs in pairs)
+
+
+def _fits(inside: ir.Value, initial: ir.Value, result: ir.Value) -> bool:
+    """Whether the shape inside of the body says no more than the shapes that come in."""
+    assert inside.shape is not None
+    if initial.shape is None:
+        return False
+    others = [initial.shape]
+    if result.shape is not None:
+        others.append(result.shape)
+    elif inside.meta.get(_ASSUMED):
+        return False
+    return all(_covers(inside.shape, other) for other in others)
+
+
+def _covers(general: ir.Shape, special: ir.Shape) -> bool:
+    if len(general) != len(special):
+        return False
+    pairs = zip(general, special, strict=True)
+    return all(_is_open(a) or same_dim(a, b) or _is_open(b) for a, b in pairs)
+
+
+def _is_open(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, ir.SymbolicDim)
+
+
+def _weaken(inside: ir.Value, initial: ir.Value, result: ir.Value) -> None:
+    """Keep of a carried value's shape what every iteration agrees with."""
+    assert inside.shape is not None and initial.shape is not None
+    shapes = [s for s in (initial.shape, result.shape) if s is not None]
+    unknown = result.shape is None and inside.meta.get(_ASSUMED)
+    if unknown or any(len(shape) != len(inside.shape) for shape in shapes):
+        inside.shape = None
+        inside.meta[_ASSUMED] = False
+        return
+    inside.shape = ir.Shape(
+        [
+            dim if all(same_dim(dim, shape[axis]) for shape in shapes) else None
+            for axis, dim in enumerate(inside.shape)
+        ]
+    )
+
+
+def _forget(model: ir.Model) -> None:
+    """Let the shapes of what known operators compute be inferred anew."""
+    for node in model.graph.all_nodes():
+        if schemas.get(node.domain, node.op_type, opset_of(node, model.graph.opset_imports)):
+            for value in node.outputs:
+                value.shape = None

@@ -1,0 +1,12 @@
+"""Operators of com.microsoft that transformers are fused into: attention and embeddings."""
+
+from onnxtrain.kernels.transformer import (
+    embed,
+    group_query,
+    multi_head,
+    packed,
+    position,
+    self_attention,
+)
+
+__all__ = ["embed", "group_query", "multi_head", "packed", "position", "self_attention"]

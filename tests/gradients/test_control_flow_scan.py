@@ -1,0 +1,158 @@
+"""Gradients of Scan: axes, directions, captured values, batches with lengths."""
+
+import numpy as np
+import pytest
+import torch
+
+from gradients.against import Twice
+from gradients.emit import differentiated, run
+from graph.text import proto
+from onnxtrain.errors import NoGradientError
+from onnxtrain.gradients import build_gradient_graph
+
+RNG = np.random.default_rng(0)
+START, W = RNG.normal(size=2), RNG.normal(size=2)
+BODY = """b (double[2] s, double[2] r) => (double[2] t, double[2] o)
+  { a = Mul(s, w)  c = Add(a, r)  t = Tanh(c)  o = Mul(t, r) }"""
+SCAN = f"""(double[2] start, double[N,2] x, double[2] w) => (double l) {{
+  h = Mul(start, w)
+  last, rows = Scan (start, x) <num_scan_inputs = 1, body = {BODY}>
+  q = Mul(rows, rows)  u = ReduceSum<keepdims=0>(q)
+  z = Mul(last, h)  v = ReduceSum<keepdims=0>(z)  l = Add(u, v) }}"""
+
+
+def scanned(start: torch.Tensor, rows: list[torch.Tensor], w: torch.Tensor) -> torch.Tensor:
+    state, total = start, start.sum() * 0
+    for row in rows:
+        state = torch.tanh(state * w + row)
+        total = total + ((state * row) ** 2).sum()
+    return total + (state * start * w).sum()
+
+
+@pytest.mark.parametrize("opset", [9, 11, 21])
+def test_states_slices_and_captured_values(opset: int) -> None:
+    twice = Twice(SCAN, "start", "x", "w", opset=opset)
+    for count in (0, 1, 4):
+        x = RNG.normal(size=(count, 2))
+        twice.agrees(lambda s, x, w: scanned(s, list(x), w), start=START, x=x, w=W)
+
+
+@pytest.mark.parametrize("inward", [0, 1])
+@pytest.mark.parametrize("outward", [0, 1])
+def test_other_axes_and_directions(inward: int, outward: int) -> None:
+    options = (
+        f"num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [{inward}], "
+        f"scan_output_axes = [-1], scan_output_directions = [{outward}],"
+    )
+    text = SCAN.replace("num_scan_inputs = 1,", options).replace("double[N,2]", "double[2,N]")
+    text = text.replace("q = Mul(rows, rows)", "k = Mul(rows, x)  q = Mul(k, rows)")
+
+    def expected(start: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        state, rows = start, []
+        for row in x.unbind(1)[::-1] if inward else x.unbind(1):
+            state = torch.tanh(state * w + row)
+            rows.append(state * row)
+        whole = torch.stack(rows[::-1] if outward else rows, 1)
+        return (whole * x * whole).sum() + (state * start * w).sum()
+
+    x = RNG.normal(size=(2, 3))
+    Twice(text, "start", "x", "w").agrees(expected, start=START, x=x, w=W)
+
+
+def test_only_the_state_matters() -> None:
+    text = SCAN.replace("last, rows =", "last =").replace("q = Mul(rows, rows)", "q = Mul(h, h)")
+
+    def expected(start: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        state = start
+        for row in x:
+            state = torch.tanh(state * w + row)
+        return (state * start * w).sum() + ((start * w) ** 2).sum()
+
+    x = RNG.normal(size=(3, 2))
+    Twice(text, "start", "x", "w").agrees(expected, start=START, x=x, w=W)
+
+
+def test_only_the_rows_matter_and_nothing_of_the_body_is_needed() -> None:
+    text = """(double[N,2] x, double[M,2] y) => (double l) {
+      n, rows = Scan (start, x, y) <num_scan_inputs = 2,
+        body = b (int64 i, double[2] r, double[2] s) => (int64 j, double[2] o)
+          { j = Add(i, i)  o = Sub(r, s) }>
+      q = Mul(rows, rows)  l = ReduceSum<keepdims=0>(q) }"""
+    text = text.replace("(double l) {", "(double l) <int64 start = {1}> {")
+    x, y = RNG.normal(size=(3, 2)), RNG.normal(size=(3, 2))
+    Twice(text, "x", "y").agrees(lambda x, y: ((x - y) ** 2).sum(), x=x, y=y)
+
+
+def test_a_linear_state_needs_nothing_but_the_number_of_steps() -> None:
+    text = """(double[2] start, double[N,2] x) => (double l) {
+      last = Scan (start, x) <num_scan_inputs = 1,
+        body = b (double[2] s, double[2] r) => (double[2] t) { t = Add(s, s) }>
+      q = Mul(last, last)  l = ReduceSum<keepdims=0>(q) }"""
+    twice = Twice(text, "start")
+    twice.agrees(lambda s: ((8 * s) ** 2).sum(), start=START, x=np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_the_first_scan_has_a_batch_and_lengths(direction: int) -> None:
+    text = f"""(int64[2] n, double[2,2] start, double[2,3,2] x, double[2] w) => (double l) {{
+      last, rows = Scan (n, start, x) <num_scan_inputs = 1, directions = [{direction}],
+        body = {BODY}>
+      q = Mul(rows, rows)  u = ReduceSum<keepdims=0>(q)
+      k = Mul(start, w)  z = Mul(last, k)  v = ReduceSum<keepdims=0>(z)  l = Add(u, v) }}"""
+    twice = Twice(text, "start", "x", "w", opset=8)
+    for lengths in ([3, 1], [2, 3]):
+
+        def expected(
+            start: torch.Tensor, x: torch.Tensor, w: torch.Tensor, n: list[int] = lengths
+        ) -> torch.Tensor:
+            parts = [list(x[i, : n[i]])[:: -1 if direction else 1] for i in (0, 1)]
+            return scanned(start[0], parts[0], w) + scanned(start[1], parts[1], w)
+
+        feeds = {"start": RNG.normal(size=(2, 2)), "x": RNG.normal(size=(2, 3, 2)), "w": W}
+        twice.agrees(expected, n=np.array(lengths), **feeds)
+
+
+def test_a_scan_in_a_loop_and_a_branch_in_a_scan(device: str) -> None:
+    text = """(int64 m, double[2] start, double[N,2] x, double[2] w) => (double l) {
+      y = Loop (m, , start) <body = c (int64 i, bool go, double[2] v) => (bool go_on, double[2] u) {
+        go_on = Identity(go)
+        u = Scan (v, x) <num_scan_inputs = 1, body = b (double[2] s, double[2] r)
+            => (double[2] t) {
+          zero = Constant<value = double {0.0}>()  f = ReduceSum<keepdims=0>(r)
+          up = Less(zero, f)
+          t = If (up) <then_branch = d () => (double[2] p) { p0 = Mul(s, r)  p = Sin(p0) },
+                       else_branch = e () => (double[2] q) { q0 = Mul(s, w)  q = Add(q0, v) }> }>
+      }>
+      l = ReduceSum<keepdims=0>(y) }"""
+
+    def expected(start: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        v = start
+        for _ in range(2):
+            s = v
+            for row in x:
+                s = torch.sin(s * row) if row.sum() > 0 else s * w + v
+            v = s
+        return v.sum()
+
+    x = np.array([[1.0, 0.5], [-1.0, -0.2], [0.3, 0.4]])
+    Twice(text, "start", "x", "w", device=device).agrees(expected, m=2, start=START, x=x, w=W)
+
+
+def test_random_numbers_of_a_body_are_drawn_once() -> None:
+    text = """(double[2,64] x) => (double[2,64] y) <double r = {0.5}, bool on = {1}> {
+      y = Scan (x) <num_scan_inputs = 1, body = b (double[64] v) => (double[64] u)
+        { m = Dropout(v, r, on)  n = RandomNormalLike(v)  u = Mul(m, n) }> }"""
+    found = run(differentiated(text), x=np.ones((2, 64)), d_y=np.ones((2, 64)))
+    assert 0 < np.count_nonzero(found["y"]) < 128
+    np.testing.assert_array_equal(found["x_grad"], found["y"])
+
+
+def test_sequences_cannot_be_kept() -> None:
+    text = """(double[N,2] x) => (double l) {
+      rows = Scan (x) <num_scan_inputs = 1, body = b (double[2] v) => (double[2] u) {
+        two = Constant<value = int64 {2}>()
+        u = Loop (two, , v) <body = c (int64 i, bool go, double[2] p) => (bool go_on, double[2] q)
+          { go_on = Identity(go)  q = Sin(p) }> }>
+      l = ReduceSum<keepdims=0>(rows) }"""
+    with pytest.raises(NoGradientError, match=r"keep the seq\(tensor\(double\)\).*\n.*as a Loop"):
+        build_gradient_graph(proto(text), "x", loss="l")

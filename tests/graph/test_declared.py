@@ -1,0 +1,111 @@
+"""Declared shapes that are wrong."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+from graph.text import model, proto, values
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.runtime.session import InferenceSession
+
+
+def shape(of, name: str) -> list[int | str | None] | None:
+    found = values(of)[name].shape
+    return None if found is None else [d if isinstance(d, int) else d.value for d in found]
+
+
+def test_a_wrong_rank_of_an_output_is_corrected():
+    of = prepare(model("(float[2,3] x) => (float[6] y) { y = Neg(x) }"))
+    assert shape(of, "y") == [2, 3]
+
+
+def test_a_wrong_size_of_an_inner_value_is_corrected():
+    of = proto("(float[2,3] x) => (float[2,3] y) <float[2,4] h> { h = Neg(x)  y = Abs(h) }")
+    assert shape(prepare(model_from(of)), "h") == [2, 3]
+
+
+def test_a_size_that_is_free_in_the_input_is_free_in_the_output():
+    of = prepare(model("(float[N,3] x) => (float[1,3] y) { y = Neg(x) }"))
+    assert shape(of, "y") == ["N", 3]
+    found = InferenceSession(proto("(float[N,3] x) => (float[1,3] y) { y = Neg(x) }"))
+    assert found.run(None, {"x": np.ones([4, 3], np.float32)})[0].shape == (4, 3)
+
+
+def test_what_only_the_file_knows_is_believed():
+    of = model("(float[2] x) => (float[7] y) { y = test.Mystery(x) }", test=1)
+    assert shape(prepare(of), "y") == [7]
+    dynamic = "(float[N,K] x, int64[r] s) => (float[2,5] y) { y = Reshape(x, s) }"
+    assert shape(prepare(model(dynamic)), "y") == [2, 5]
+
+
+def test_a_scalar_that_is_declared_a_vector_is_a_scalar():
+    text = "(float[2] x) => (float[1] y) { y = ReduceSum <keepdims = 0> (x) }"
+    assert shape(prepare(model(text)), "y") == []
+
+
+def test_sizes_below_zero_are_unknown():
+    of = proto("(float[N,2] x) => (float[N,2] y) { y = Neg(x) }")
+    of.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    of.graph.output[0].type.tensor_type.shape.dim[0].dim_value = -1
+    found = InferenceSession(of).run(None, {"x": np.ones([3, 2], np.float32)})
+    assert found[0].shape == (3, 2)
+
+
+GROWING = """(float[1] x, int64 n) => (float[] y) {
+  yes = Constant <value = bool {1}> ()
+  zero = Constant <value = int64[1] {0}> ()
+  last = Loop (n, yes, x) <body = b (int64 i, bool go, float[1] s) => (bool on, float[1] t) {
+    on = Identity(go)
+    t = Concat <axis = 0> (s, s)
+  }>
+  y = ReduceSum <keepdims = 0> (last, zero)
+}"""
+
+
+def test_what_a_loop_makes_longer_has_no_fixed_length():
+    of = prepare(model(GROWING))
+    assert shape(of, "last") == [None] and shape(of, "y") == []
+    feeds = {"x": np.ones(1, np.float32), "n": np.asarray(3)}
+    assert InferenceSession(proto(GROWING)).run(None, feeds)[0] == 8
+
+
+RANKS = """(float[1] x, int64 n) => (float[1,1] y) {
+  yes = Constant <value = bool {1}> ()
+  zero = Constant <value = int64[1] {0}> ()
+  y = Loop (n, yes, x) <body = b (int64 i, bool go, float[1] s) => (bool on, float[1] t) {
+    on = Identity(go)
+    t = Unsqueeze(s, zero)
+  }>
+}"""
+
+
+def test_what_a_loop_gives_more_dimensions_has_no_known_rank():
+    (loop,) = (node for node in prepare(model(RANKS)).graph if node.op_type == "Loop")
+    assert loop.attributes["body"].as_graph().inputs[2].shape is None
+    feeds = {"x": np.ones(1, np.float32), "n": np.asarray(1)}
+    (want,) = onnxruntime.InferenceSession(proto(RANKS).SerializeToString()).run(None, feeds)
+    (found,) = InferenceSession(proto(RANKS)).run(None, feeds)
+    assert found.shape == want.shape == (1, 1)
+
+
+KEPT = """(float[N,4] x, int64 n) => (float[N,4] y) <float[4,4] w> {
+  yes = Constant <value = bool {1}> ()
+  last = Loop (n, yes, x) <body = b (int64 i, bool go, float s) => (bool on, float t) {
+    on = Identity(go)
+    t = MatMul(s, w)
+  }>
+  y = Neg(last)
+}"""
+
+
+def test_what_a_loop_carries_keeps_a_shape_that_is_nowhere_declared():
+    of = proto(KEPT.replace("<float[4,4] w>", f"<float[4,4] w = {{{','.join(['1.0'] * 16)}}}>"))
+    (loop,) = (node for node in of.graph.node if node.op_type == "Loop")
+    for value in (*loop.attribute[0].g.input[2:], *loop.attribute[0].g.output[1:]):
+        value.type.tensor_type.ClearField("shape")
+    assert shape(prepare(model_from(of)), "last") == ["N", 4]
+
+
+def model_from(of: onnx.ModelProto):
+    return ir.from_proto(of)

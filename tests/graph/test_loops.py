@@ -1,0 +1,82 @@
+"""Loops as files have them."""
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from graph.text import model, proto
+from onnxtrain.graph.loops import settle_loops
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.verify import verify
+from onnxtrain.runtime.session import InferenceSession
+
+CARRIED = """(float[2] x, int64 n) => (float[2] y, float[2] z) <float[2] w = {2.0, 3.0}> {
+  yes = Constant <value = bool {1}> ()
+  y, again, rows = Loop (n, yes, x, w) <body = b (int64 i, bool go, float[2] s, float[2] u)
+      => (bool on, float[2] t, float[2] u, float[2] row) {
+    on = Identity(go)
+    t = Mul(s, u)
+    row = Add(t, u)
+  }>
+  sums = ReduceSum <keepdims = 0> (rows, zero)
+  z = Add(sums, again)
+}"""
+CARRIED = CARRIED.replace("{2.0, 3.0}>", "{2.0, 3.0}, int64[1] zero = {0}>")
+VECTOR = """(float[2] x, int64 n) => (float[r,c] y) {
+  yes = Constant <value = bool {1}> ()
+  last, y = Loop (n, yes, x) <body = b (int64[1] i, bool go, float[2] s)
+      => (bool on, float[2] t, float[k] row) {
+    on = Identity(go)
+    t = Neg(s)
+    whole = Cast <to = 1> (i)
+    row = Concat <axis = 0> (whole, s)
+  }>
+}"""
+FEEDS = {"x": np.asarray([1, -1], np.float32), "n": np.asarray(3)}
+
+
+def loop_of(of: ir.Model) -> ir.Node:
+    (node,) = (node for node in of.graph.all_nodes() if node.op_type == "Loop")
+    return node
+
+
+def check_against_onnxruntime(text: str) -> None:
+    session = onnxruntime.InferenceSession(proto(text).SerializeToString())
+    found = InferenceSession(proto(text)).run(None, FEEDS)
+    for want, have in zip(session.run(None, FEEDS), found, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-6)
+        assert want.shape == np.shape(have)
+
+
+def test_what_is_handed_on_unchanged_is_read_from_outside():
+    of = model(CARRIED)
+    settle_loops(of)
+    verify(of)
+    loop = loop_of(of)
+    body = loop.attributes["body"].as_graph()
+    assert [value.name for value in loop.inputs] == ["n", "yes", "x"]
+    assert [value.name for value in loop.outputs] == ["y", "rows"]
+    assert [value.name for value in body.inputs] == ["i", "go", "s"]
+    assert {node.op_type for node, _ in of.graph.initializers["w"].uses()} == {"Mul", "Add"}
+
+
+def test_results_stay_the_same():
+    check_against_onnxruntime(CARRIED)
+
+
+def test_an_unchanged_value_that_the_model_returns_stays():
+    of = model(
+        """(float[2] x, int64 n) => (float[2] y) {
+          yes = Constant <value = bool {1}> ()
+          y = Loop (n, yes, x) <body = b (int64 i, bool go, float[2] s)
+              => (bool on, float[2] s) { on = Identity(go) }>
+        }"""
+    )
+    settle_loops(of)
+    assert len(loop_of(of).inputs) == 3
+
+
+def test_a_body_that_wants_vectors_of_one_gets_them():
+    check_against_onnxruntime(VECTOR)
+    body = loop_of(prepare(model(VECTOR))).attributes["body"].as_graph()
+    assert len(body.inputs[0].shape) == 0 and len(body.outputs[2].shape) == 1

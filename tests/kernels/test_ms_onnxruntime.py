@@ -1,0 +1,101 @@
+"""Rows of com.microsoft's operators through onnxruntime's CPU kernels, against the runtime.
+
+Floating point results agree if no element is further away than ``STEPS`` rounding steps of the
+largest one: both sum in float32, in different orders. Whole numbers must be equal.
+"""
+
+import fnmatch
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxtrain.testing.case import Case
+from onnxtrain.testing.cases import ms_fused, ms_quantized, ms_tensor, ms_weights
+from onnxtrain.testing.model import Value, draw, evaluate, feeds_of, one_node_model
+from onnxtrain.testing.table import one_type
+
+ort = pytest.importorskip("onnxruntime", minversion="1.31", reason="schemas differ before 1.31")
+STEPS = 64
+ROUNDED_TO_BYTES = 0.02
+"""How far a recurrent network may be off whose inputs and states are rounded to 1/255 of their
+range at each of four steps."""
+
+REFUSED = {
+    **dict.fromkeys(
+        [
+            "BiasAdd",
+            "BiasSplitGelu",
+            "ComplexMul",
+            "ComplexMulConj",
+            "FusedMatMulActivation",
+            "GemmFastGelu",
+            "GroupNorm",
+            "Irfft",
+            "MulInteger",
+            "NhwcConv",
+            "QLinearReduceMean",
+            "Rfft",
+            "SkipGroupNorm",
+            "TorchEmbedding",
+        ],
+        "there is no kernel for the CPU",
+    ),
+    "MatMulNBitsGrad": "there is no gradient",
+    "FusedGemm-plain": "an activation must be given",
+    "NhwcMaxPool-kernel*": "only bytes are pooled",
+    "QLinear*-no-zeros": "zero points must be given",
+    "MatMulInteger16-UINT16": "only signed numbers are multiplied",
+    "UnfoldTensor-flags": "no truth values are unfolded",
+    "ConvTransposeWithDynamicPads-plain": "pads must be given",
+    "MatMulNBits-[3567]-*": "only 2, 4 and 8 bits are unpacked",
+    "MatMulBnb4-*transB=0": "the kernel for the CPU does not do what its documentation says",
+}
+"""Rows (by operator, or by patterns of their names) without a result to compare with, and why."""
+
+TABLE = [*ms_fused.CASES, *ms_quantized.CASES, *ms_tensor.CASES, *ms_weights.CASES]
+
+
+def matches(case: Case, pattern: str) -> bool:
+    return case.op == pattern or fnmatch.fnmatchcase(str(case), pattern)
+
+
+ROWS = [
+    pytest.param(case, id=str(case))
+    for case in TABLE
+    if not any(matches(case, pattern) for pattern in REFUSED)
+]
+
+
+def theirs(case: Case, inputs: list[Value]) -> list[Any]:
+    model = one_node_model(case, inputs)
+    model.ir_version = 10
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feeds = feeds_of(case, inputs).items()
+    return session.run(None, {n: v if isinstance(v, np.ndarray) else v.numpy() for n, v in feeds})
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_rows(case: Case) -> None:
+    dtype = one_type(case)
+    assert dtype is not None
+    inputs = draw(case, dtype)
+    for our, their in zip(evaluate(case, inputs), theirs(case, inputs), strict=True):
+        ours = our.numpy()
+        assert (ours.dtype, ours.shape) == (their.dtype, their.shape)
+        if their.dtype.kind != "f":
+            np.testing.assert_array_equal(ours, their)
+            continue
+        finite = np.isfinite(their)
+        allowed = STEPS * np.finfo(their.dtype).eps * np.abs(their[finite]).max(initial=0)
+        if case.op == "DynamicQuantizeLSTM":
+            allowed = ROUNDED_TO_BYTES
+        np.testing.assert_allclose(ours, their, rtol=0, atol=allowed)
+
+
+def test_every_exclusion_is_of_a_row() -> None:
+    assert [p for p in REFUSED if not any(matches(case, p) for case in TABLE)] == []

@@ -1,0 +1,85 @@
+"""Nine architectures with random weights, as torch's exporter writes them."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+
+import onnx
+import onnx_ir as ir
+import torch
+
+from architectures.convolutional import MOBILENETV3, RESNET50, UNET
+from architectures.family import Example, Family, Inputs, exported, made
+from architectures.recast import recast
+from architectures.recurrent import LOOP, LSTM
+from architectures.transformer import BERT, GPT2, LLAMA, VIT
+
+FAMILIES: dict[str, Family] = {
+    "resnet50": RESNET50,
+    "mobilenetv3": MOBILENETV3,
+    "unet": UNET,
+    "vit": VIT,
+    "bert": BERT,
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "lstm": LSTM,
+    "loop": LOOP,
+}
+NAMES = tuple(FAMILIES)
+DTYPES = {
+    torch.float32: ir.DataType.FLOAT,
+    torch.float64: ir.DataType.DOUBLE,
+    torch.bfloat16: ir.DataType.BFLOAT16,
+}
+
+
+class Cache:
+    """A folder where exported models are kept, if there is one: an export takes seconds."""
+
+    folder: pathlib.Path | None = None
+
+
+@functools.cache
+def example(name: str, dtype: torch.dtype = torch.float32, large: bool = False) -> Example:
+    """A model by name, with seeded weights, as the exporter writes it without optimising.
+
+    Names of weights are then those of the module; see ``optimized`` for the other form.
+    """
+    family = FAMILIES[name]
+    size = family.large if large else family.small
+    module = made(family, size, dtype)
+    own = dtype == torch.float32 or family.mixed or family.write is not None
+    model = _kept(name, dtype, large) if own else recast(example(name).model, DTYPES[dtype])
+    return Example(family, size, dtype, module, model)
+
+
+def _kept(name: str, dtype: torch.dtype, large: bool) -> onnx.ModelProto:
+    """The exported model, from the folder if it is there."""
+    family = FAMILIES[name]
+    size = family.large if large else family.small
+    kept = Cache.folder and Cache.folder / f"{name}-{dtype}-{large}.onnx"
+    if kept and kept.exists():
+        return onnx.load(kept)
+    model = exported(family, size, made(family, size, dtype), dtype)
+    if kept:
+        onnx.save(model, kept.with_suffix(".part"))
+        kept.with_suffix(".part").replace(kept)
+    return model
+
+
+@functools.cache
+def optimized(name: str, large: bool = False) -> onnx.ModelProto:
+    """The float32 model after the exporter's optimiser.
+
+    Constants are folded, which renames and transposes weights, and batch normalisation is folded
+    into convolutions.
+    """
+    import onnxscript.optimizer
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(example(name, large=large).model)
+    return onnxscript.optimizer.optimize(copy)
+
+
+__all__ = ["FAMILIES", "NAMES", "Cache", "Example", "Family", "Inputs", "example", "optimized"]

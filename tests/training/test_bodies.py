@@ -1,0 +1,106 @@
+"""Weights that stand in the bodies of If and Loop are trained and written back there."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from onnxtrain import Trainer
+from onnxtrain.graph.bodies import proto_subgraphs
+from training.small import model_of
+
+BRANCHES = """(bool c, float[N,2] x) => (float[N,2] y) <float[2,2] w = {1.0, 0.5, -0.5, 1.0}> {
+  h = MatMul(x, w)
+  y = If (c) <
+    then_branch = t () => (float[N,2] a) <float[2,2] w = {0.3, -0.2, 0.1, 0.4}> {
+      a = MatMul(h, w)
+    },
+    else_branch = e () => (float[N,2] b) {
+      w = Constant <value = float[2,2] {0.7, 0.1, 0.2, -0.6}> ()
+      two = Constant <value = float {2.0}> ()
+      hw = MatMul(h, w)
+      b = Mul(hw, two)
+    }>
+}"""
+LOOP = """(float[N,2] x) => (float[N,2] y) {
+  yes = Constant <value = bool {1}> ()
+  three = Constant <value = int64 {3}> ()
+  y = Loop (three, yes, x) <body = b (int64 i, bool go, float[N,2] s)
+      => (bool on, float[N,2] t) <float[2,2] w = {0.9, 0.1, -0.1, 0.9}> {
+    on = Identity(go)
+    m = MatMul(s, w)
+    t = Tanh(m)
+  }>
+}"""
+X = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+
+
+def mean_square(outputs, batch) -> torch.Tensor:
+    return outputs["y"].square().mean()
+
+
+def trainer_of(text: str) -> Trainer:
+    return Trainer(model_of(text), loss=mean_square, lr=0.05, device="cpu", seed=0)
+
+
+def without_values(model: onnx.ModelProto) -> bytes:
+    """A model whose tensors are all alike, to compare everything else."""
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    for graph in (copied.graph, *proto_subgraphs(copied.graph)):
+        tensors = [*graph.initializer, *(a.t for n in graph.node for a in n.attribute)]
+        for tensor in tensors:
+            for field in ("raw_data", "float_data"):
+                tensor.ClearField(field)
+    return copied.SerializeToString(deterministic=True)
+
+
+def test_weights_of_branches_have_names_of_their_own():
+    trainer = trainer_of(BRANCHES)
+    assert list(trainer.parameters) == ["w", "w_2", "w_3"]
+    reasons = {d.name: d.reason for d in trainer.decisions if not d.trained}
+    assert "two" not in trainer.parameters and not reasons
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_the_branch_that_runs_gets_a_gradient(condition):
+    grads = trainer_of(BRANCHES).gradients({"c": np.asarray(condition), "x": X})
+    sizes = {name: float(grad.abs().sum()) for name, grad in grads.items()}
+    ran, idle = ("w_2", "w_3") if condition else ("w_3", "w_2")
+    assert sizes["w"] > 0 and sizes[ran] > 0 and sizes[idle] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds"),
+    [
+        (BRANCHES, {"c": np.asarray(True), "x": X}),
+        (BRANCHES, {"c": np.asarray(False), "x": X}),
+        (LOOP, {"x": X}),
+    ],
+    ids=["then", "else", "loop"],
+)
+def test_the_file_keeps_its_structure_and_shows_the_change(tmp_path, text, feeds):
+    trainer = trainer_of(text)
+    losses = [float(trainer.step(feeds)) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    path = tmp_path / "trained.onnx"
+    trainer.save(path)
+    saved, original = onnx.load(path), model_of(text)
+    assert without_values(saved) == without_values(original)
+    (found,) = onnxruntime.InferenceSession(path).run(None, feeds)
+    (before,) = onnxruntime.InferenceSession(original.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(found, trainer.predict(feeds)["y"].numpy(), rtol=1e-5, atol=1e-6)
+    assert np.abs(found - before).max() > 1e-2
+
+
+def test_gradients_of_a_loop_are_those_of_torch():
+    grads = trainer_of(LOOP).gradients({"x": X})
+    w = torch.tensor([[0.9, 0.1], [-0.1, 0.9]], requires_grad=True)
+    state = torch.tensor(X)
+    for _ in range(3):
+        state = torch.tanh(state @ w)
+    state.square().mean().backward()
+    torch.testing.assert_close(grads["w"], w.grad)
