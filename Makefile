@@ -19,6 +19,7 @@ help:
 	@echo "make check   lint, format, types, layers, hygiene, public API: before every commit"
 	@echo "make bench   print what steps cost, against torch"
 	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
+	@echo "make operators  write docs/operators.md again"
 	@echo "make golden  make the golden data again with the reference runtime"
 	@echo "make venv    only set up .venv"
 	@echo "make clean   remove .venv and what was built"
@@ -50,6 +51,9 @@ bench: $(READY)
 
 zoo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/zoo.py $(ARGS)
+
+operators: $(READY)
+	$(BIN)/python -m onnxtrain.testing.operators
 
 golden: $(READY) $(REFERENCE)/.ready
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py

@@ -130,7 +130,9 @@ def examined(only: str, seconds: float) -> Iterator[Row]:
 def markdown(rows: list[Row]) -> str:
     """The rows as a table in Markdown."""
     lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(tuple(r[c] for c in COLUMNS) for r in rows)]
-    return "\n".join(f"| {' | '.join(c.replace('|', '/') for c in line)} |" for line in lines) + "\n"
+    return (
+        "\n".join(f"| {' | '.join(c.replace('|', '/') for c in line)} |" for line in lines) + "\n"
+    )
 
 
 def save(rows: list[Row]) -> pathlib.Path:

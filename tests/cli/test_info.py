@@ -2,6 +2,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from graph.text import proto
+
 
 def row(output: str, *cells: str) -> bool:
     """Whether some line of the output has these cells in this order."""
@@ -34,7 +36,44 @@ def save(path: str, node: onnx.NodeProto, weight: np.ndarray, kind: int) -> None
 def test_info_names_operators_that_are_not_known(folder, cli):
     node = helper.make_node("Mystery", ["x", "w"], ["y"], "m", domain="test")
     save("odd.onnx", node, np.ones(2, np.float32), TensorProto.FLOAT)
-    assert row(cli("info", "odd.onnx"), "test::Mystery", "1", "no", "no", "no")
+    output = cli("info", "odd.onnx")
+    assert row(output, "test::Mystery", "1", "no", "no", "no")
+    assert "cannot be run: test::Mystery (no kernel)" in output
+
+
+def test_info_says_whether_a_model_can_be_trained(folder, cli):
+    assert cli("info", "model.onnx").rstrip().endswith("can be trained")
+
+
+def test_info_names_everything_in_the_way_at_once(folder, cli):
+    onnx.save(
+        proto(
+            """(float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {
+                a = test.First(x, w)  b = Neg(a)  y = test.Second(b)
+            }""",
+            test=1,
+        ),
+        "two.onnx",
+    )
+    output = cli("info", "two.onnx")
+    assert "cannot be run: test::First, test::Second (no kernel)" in output
+    assert "cannot be trained: no gradient rule for test::First, test::Second" in output
+
+
+def test_info_lists_weights_inside_branches(folder, cli):
+    onnx.save(
+        proto(
+            """(bool c, float[2] x) => (float[2] y) {
+                y = If (c) <then_branch = t () => (float[2] a) <float[2] w = {1.0, 2.0}> {
+                              a = Mul(x, w) },
+                            else_branch = e () => (float[2] b) { b = Neg(x) }>
+            }"""
+        ),
+        "if.onnx",
+    )
+    output = cli("info", "if.onnx")
+    assert row(output, "w", "float", "[2]", "2", "yes", "weight")
+    assert "trainable: 1 tensors, 2 elements" in output
 
 
 def test_info_of_a_model_without_weights(folder, cli):
@@ -42,6 +81,7 @@ def test_info_of_a_model_without_weights(folder, cli):
     output = cli("info", "ints.onnx")
     assert row(output, "w", "int64", "[2]", "2", "-", "not", "floating", "point")
     assert "trainable: 0 tensors" in output
+    assert "cannot be trained: there is no weight to train" in output
 
 
 def test_bad_models_are_explained(folder, cli):

@@ -15,6 +15,8 @@ from onnxtrain.testing.table import table, trial_types
 from onnxtrain.types import FLOATS, DataType
 
 _FLOATS = {int(dtype) for dtype in FLOATS}
+INFERRED_WRONGLY = ("Attention-packed", "Attention-scores")
+"""Rows whose outputs ONNX takes for scalars, or for empty, if it does not know all sizes."""
 
 
 def _rows() -> list[object]:
@@ -24,6 +26,7 @@ def _rows() -> list[object]:
         if case.gradient and gradcheck.rule_of(case) is not None
         if DataType.DOUBLE in trial_types(case)
         and gradcheck.differentiable(case, draw(case, DataType.DOUBLE))
+        and not str(case).startswith(INFERRED_WRONGLY)
     ]
 
 

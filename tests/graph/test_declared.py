@@ -44,6 +44,13 @@ def test_a_scalar_that_is_declared_a_vector_is_a_scalar():
     assert shape(prepare(model(text)), "y") == []
 
 
+def test_a_scalar_that_nothing_confirms_is_not_believed():
+    text = "(float[N,K] x) => (float y) { y = Squeeze(x) }"
+    assert shape(model(text), "y") == [] and shape(prepare(model(text)), "y") is None
+    other = model("(float[2] x) => (float y) { y = test.Odd(x) }", test=1)
+    assert shape(prepare(other), "y") == []
+
+
 def test_sizes_below_zero_are_unknown():
     of = proto("(float[N,2] x) => (float[N,2] y) { y = Neg(x) }")
     of.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
@@ -109,3 +116,17 @@ def test_what_a_loop_carries_keeps_a_shape_that_is_nowhere_declared():
 
 def model_from(of: onnx.ModelProto):
     return ir.from_proto(of)
+
+
+def test_what_a_loop_in_a_branch_in_a_loop_carries_keeps_its_shape():
+    text = """(int64 m, bool c, float[3] x) => (float[3] y) {
+      y = Loop (m, , x) <body = b (int64 i, bool go, float[3] v) => (bool go_on, float[3] u) {
+        go_on = Identity(go)
+        u = If (c) <
+          then_branch = t () => (float[3] a) {
+            a = Loop (m, , v) <body = d (int64 j, bool on, float[3] p) => (bool on_on, float[3] q) {
+              on_on = Identity(on)  q = Sin(p) }> },
+          else_branch = e () => (float[3] k) { k = Neg(v) }> }> }"""
+    of = prepare(model(text))
+    names = {v.name: v.shape for node in of.graph.all_nodes() for v in node.outputs}
+    assert all(list(names[name]) == [3] for name in ("y", "u", "a", "q", "k"))

@@ -8,7 +8,10 @@ from onnx_backend.gradient_exclusions import EXCLUDED, INPUTS
 from onnx_backend.suite import model_of
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.gradients.engine import MissingRules
+from onnxtrain.gradients.rules import all_rules
+from onnxtrain.testing.facts import facts
 from onnxtrain.testing.reasons import REASONS
+from onnxtrain.types import op_name
 
 ALL = float_cases()
 
@@ -57,3 +60,36 @@ def test_every_exclusion_is_a_case() -> None:
 
 def test_there_are_as_many_cases_as_we_think() -> None:
     assert len(ALL) >= 1300
+
+
+_SEQUENCE = "tests/gradients/test_sequence.py"
+_TWICE = "tests/gradients/test_second.py, as part of a second gradient"
+ELSEWHERE = {
+    "ai.onnx::ConcatFromSequence": _SEQUENCE,
+    "ai.onnx::Optional": _SEQUENCE,
+    "ai.onnx::SequenceAt": _SEQUENCE,
+    "ai.onnx::SequenceErase": _SEQUENCE,
+    "com.microsoft::BatchNormalizationGrad": _TWICE,
+    "com.microsoft::DynamicQuantizeMatMul": "tests/gradients/test_ms.py",
+    "com.microsoft::FakeQuant": "tests/gradients/test_quantization.py",
+    "com.microsoft::FakeQuantGrad": "tests/gradients/test_quantization.py",
+    "com.microsoft::LayerNormalizationGrad": _TWICE,
+    "com.microsoft::NGramRepeatBlock": "tests/gradients/test_ms.py",
+    "com.microsoft::QGemm": "test_scales_of_a_quantized_product below",
+    "com.microsoft::Range": "tests/gradients/test_rules.py, by autograd",
+    "com.microsoft::SimplifiedLayerNormalizationGrad": _TWICE,
+    "onnxtrain::NestedSum": _SEQUENCE,
+    "onnxtrain::SequenceConcat": _SEQUENCE,
+    "onnxtrain::SequenceCut": _SEQUENCE,
+    "onnxtrain::SequenceJoin": _SEQUENCE,
+    "onnxtrain::VectorJacobian": "tests/gradients/test_vector_jacobian.py",
+}
+"""Operators with a rule that neither a row nor a case compares, and what does."""
+
+
+def test_every_rule_is_compared_somewhere() -> None:
+    by_rows = {op_name(*key) for key, of in facts().items() if of.differences}
+    used = [model_of(case).graph.node for case in ALL if case.name not in EXCLUDED]
+    by_cases = {op_name(node.domain, node.op_type) for nodes in used for node in nodes}
+    rules = {op_name(rule.domain, rule.op) for rule in all_rules() if rule.fn is not None}
+    assert sorted(rules - by_rows - by_cases) == sorted(ELSEWHERE)

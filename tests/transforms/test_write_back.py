@@ -192,8 +192,8 @@ def test_external_data_comes_inside(tmp_path):
 
 def branches() -> onnx.ModelProto:
     return model_of(
-        """(bool c, float[2] x) => (float[2] y) <float[2] w = {5.0, 5.0}> {
-          h = Add(x, w)
+        """(bool c, float[2] x) => (float[2] y) <float[2] u = {5.0, 5.0}> {
+          h = Add(x, u)
           y = If (c) <
             then_branch = t () => (float[2] a) <float[2] w = {1.0, 2.0}> { a = Mul(h, w) },
             else_branch = e () => (float[2] b) {
@@ -206,12 +206,12 @@ def branches() -> onnx.ModelProto:
 
 @BOTH
 def test_tensors_in_bodies_are_told_apart_and_written_back(write):
-    assert weight_names(ir.from_proto(branches())) == {"w", "w_2", "w_3"}
-    new = {name: np.full(2, k, np.float32) for k, name in enumerate(["w", "w_2", "w_3"])}
+    assert weight_names(ir.from_proto(branches())) == {"u", "w", "w_2"}
+    new = {name: np.full(2, k, np.float32) for k, name in enumerate(["u", "w", "w_2"])}
     saved = write(branches(), new)
     (node,) = (node for node in saved.graph.node if node.op_type == "If")
     bodies = {a.name: a.g for a in node.attribute}
-    assert numpy_helper.to_array(initializer(saved, "w")).tolist() == [0, 0]
+    assert numpy_helper.to_array(initializer(saved, "u")).tolist() == [0, 0]
     (inner,) = bodies["then_branch"].initializer
     assert (inner.name, numpy_helper.to_array(inner).tolist()) == ("w", [1, 1])
     held = bodies["else_branch"].node[0].attribute[0].t

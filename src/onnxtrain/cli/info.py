@@ -21,24 +21,26 @@ def info(
     """Show what a model has and what can be trained.
 
     Prints inputs, outputs, parameters and operators, whether each operator can be run and
-    differentiated, and which tensors are trained and why.
+    differentiated, and which tensors are trained and why. Ends with everything that stands in the
+    way of training, all at once.
     """
     from onnxtrain.cli.console import table
     from onnxtrain.graph.load import load_model
-    from onnxtrain.graph.prepare import prepare
+    from onnxtrain.training.build import working_copy
     from onnxtrain.transforms.write_back import weight_names
 
     loaded = load_model(model)
     known = weight_names(loaded)
     opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in loaded.graph.opset_imports.items())
     typer.echo(f"{model}: IR version {loaded.ir_version}, opset {opsets}")
-    working = prepare(loaded)
+    working = working_copy(loaded)
     graph = working.graph
     inputs = [v for v in graph.inputs if v.name not in graph.initializers]
     table("inputs", ("name", "type", "shape"), map(_value, inputs))
     table("outputs", ("name", "type", "shape"), map(_value, graph.outputs))
-    _parameters(working, known)
+    trained = _parameters(working, known)
     _operators(working)
+    _verdict(working, trained)
 
 
 def _value(value: ir.Value) -> tuple[str, str, str]:
@@ -65,7 +67,8 @@ def _decisions(model: ir.Model, known: set[str]) -> list[Decision]:
         return []
 
 
-def _parameters(model: ir.Model, known: set[str]) -> None:
+def _parameters(model: ir.Model, known: set[str]) -> list[str]:
+    """Print the tensors of a model; gives the names of those that are trained."""
     from onnxtrain.cli.console import grouped, table
     from onnxtrain.types import dtype_name
 
@@ -90,6 +93,7 @@ def _parameters(model: ir.Model, known: set[str]) -> None:
     trained = [d for d in decisions.values() if d.trained]
     elements = sum(d.elements for d in trained)
     typer.echo(f"trainable: {len(trained)} tensors, {grouped(elements)} elements")
+    return [d.name for d in trained]
 
 
 def _why_not(value: ir.Value) -> str:
@@ -114,6 +118,51 @@ def _operators(model: ir.Model) -> None:
         rows.append((op_name(domain, op), str(len(group)), *kernels, _gradient(group, model)))
     columns = ("operator", "nodes", "CPU kernel", "CUDA kernel", "gradient")
     table("operators", columns, rows, right=("nodes",))
+
+
+def _verdict(model: ir.Model, trained: list[str]) -> None:
+    """Print whether the model can be trained, or all operators that stand in the way."""
+    from onnxtrain.types import op_name
+
+    stuck = sorted(
+        {op_name(n.domain, n.op_type) for n in model.graph.all_nodes() if _stuck(n, model)}
+    )
+    if stuck:
+        typer.echo(f"cannot be run: {', '.join(stuck)} (no kernel)")
+    problem = _missing_gradients(model, trained) if trained else "there is no weight to train"
+    if problem:
+        typer.echo(f"cannot be trained: {problem}")
+    elif not stuck:
+        typer.echo("can be trained")
+
+
+def _stuck(node: ir.Node, model: ir.Model) -> bool:
+    """Whether there is neither a kernel for a node nor a body that stands for it."""
+    from onnxtrain.graph import schemas
+    from onnxtrain.graph.bindings import opset_of
+    from onnxtrain.types import CPU
+
+    if _with_kernel([node], model, CPU):
+        return False
+    version = opset_of(node, model.graph.opset_imports)
+    schema = schemas.get(node.domain, node.op_type, version)
+    return schema is None or not (schema.has_function or schema.has_context_dependent_function)
+
+
+def _missing_gradients(model: ir.Model, trained: list[str]) -> str | None:
+    """What stands between the trained weights and the floating point outputs, None if nothing."""
+    from onnxtrain.errors import OnnxTrainError
+    from onnxtrain.gradients.api import gradient_graph
+    from onnxtrain.gradients.engine import can_carry_gradient
+
+    ys = [str(value.name) for value in model.graph.outputs if can_carry_gradient(value)]
+    if not ys:
+        return "there is no floating point output"
+    try:
+        gradient_graph(model, trained, ys, allow_unused=True)
+    except OnnxTrainError as error:
+        return str(error)
+    return None
 
 
 def _with_kernel(nodes: list[ir.Node], model: ir.Model, provider: Provider) -> int:

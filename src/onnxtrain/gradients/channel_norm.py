@@ -67,15 +67,15 @@ def _batch_statistics(
     x, scale = operands(node)[:2]
     if dy is None:
         return [None] * 5
-    options = {"epsilon": real(node, "epsilon", 1e-5), "_outputs": 3, "_domain": MS}
-    if rank_of(x) != 1 and attribute(node, "spatial", 1):
-        found = op.BatchNormalizationGrad(dy, x, scale, mean, inverse, **options)
+    plain = rank_of(x) != 1 and attribute(node, "spatial", 1)
+    rows = [dy, x] if plain else [by_channel(op, node, value) for value in (dy, x)]
+    weight = scale if plain else op.Reshape(scale, op.ints([-1]))
+    epsilon = real(node, "epsilon", 1e-5)
+    states = [*rows, weight, mean, inverse]
+    found = op.BatchNormalizationGrad(*states, epsilon=epsilon, _outputs=3, _domain=MS)
+    if plain:
         return [*found, None, None]
-    rows, flat = [by_channel(op, node, value) for value in (dy, x)], op.ints([-1])
-    weight = op.Reshape(scale, flat)
-    found = op.BatchNormalizationGrad(*rows, weight, mean, inverse, **options)
-    likes = (x, scale, scale)
-    return [*map(op.reshape_like, found, likes), None, None]
+    return [*map(op.reshape_like, found, (x, scale, scale)), None, None]
 
 
 def _through_statistics(

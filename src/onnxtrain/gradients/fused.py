@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
-from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.known import operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops

@@ -104,7 +104,9 @@ def softmax_cross_entropy_loss_internal(op: Ops, node: ir.Node, dys: Sequence[Gr
         )
         ignore = ignored_label(op, labels, ignored)
         likelihood = Likelihood(op, log_prob, labels, by_class, ignore, reduction_of(node))
-        grads[2] = None if weights is None else op.cast(likelihood.weight_grad(dy), weights)
+        by_weight = likelihood.weight_grad(dy)
+        if weights is not None and by_weight is not None:
+            grads[2] = op.cast(by_weight, weights)
     if d_log is not None:
         direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=1, _domain=MS)
         grads[0] = op.add(grads[0], op.cast(direct, scores))

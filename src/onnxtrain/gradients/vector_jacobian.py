@@ -37,7 +37,7 @@ def pulled_back(
     values = [None if index in unread else value for index, value in enumerate(node.inputs)]
     inputs, outputs = len(node.inputs), len(node.outputs)
     version = opset_of(node, op.graph.opset_imports)
-    options = {
+    options: dict[str, Any] = {
         "of": node.op_type,
         "of_domain": node.domain,
         "version": version,
@@ -70,14 +70,12 @@ def _emitted(
     op: Ops,
     values: Sequence[Grad],
     dys: Sequence[Grad],
-    options: dict[str, ir.Attr] | dict[str, str | int],
+    options: dict[str, Any],
     order: int,
 ) -> list[Grad]:
     """A node with one output for each value."""
     count = len(values)
-    found = op.VectorJacobian(
-        *values, *dys, **options, order=order, _outputs=count, _domain=OWN
-    )
+    found = op.VectorJacobian(*values, *dys, **options, order=order, _outputs=count, _domain=OWN)
     grads = [found] if isinstance(found, ir.Value) else found
     return [
         grad if value is not None and value.dtype in FLOATS else None

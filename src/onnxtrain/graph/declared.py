@@ -240,6 +240,15 @@ def _weaken(inside: ir.Value, initial: ir.Value, result: ir.Value) -> None:
 def _forget(model: ir.Model) -> None:
     """Let the shapes of what known operators compute be inferred anew."""
     for node in model.graph.all_nodes():
-        if schemas.get(node.domain, node.op_type, opset_of(node, model.graph.opset_imports)):
-            for value in node.outputs:
+        for value in node.outputs:
+            if is_computed(value, model):
                 value.shape = None
+
+
+def is_computed(value: ir.Value, model: ir.Model) -> bool:
+    """Whether an operator with a schema makes a value, so that its shape might be inferred."""
+    node = value.producer()
+    if node is None:
+        return False
+    version = opset_of(node, model.graph.opset_imports)
+    return schemas.get(node.domain, node.op_type, version) is not None

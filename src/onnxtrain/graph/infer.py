@@ -16,6 +16,7 @@ from onnxtrain.graph.declared import (
     doubt_carried,
     forget_negative,
     free_sizes,
+    is_computed,
     settle_carried,
     undeclare,
 )
@@ -53,7 +54,10 @@ def _settle(model: ir.Model) -> None:
 
 
 def _doubt(model: ir.Model) -> None:
-    """Correct the shapes that a model declares where they cannot be right."""
+    """Correct the shapes that a model declares where they cannot be right.
+
+    A scalar that nothing confirms is not believed: some exporters write one for any shape.
+    """
     forget_negative(model)
     symbols = free_sizes(model.graph)
     found = _inferred(model, declared=False)
@@ -63,10 +67,12 @@ def _doubt(model: ir.Model) -> None:
         known = {v.name: v.shape for node in typed for v in node.outputs if v.shape is not None}
         for value in dict.fromkeys((*graph.outputs, *(v for node in graph for v in node.outputs))):
             shape = known.get(value.name)
-            if None in (shape, value.shape):
+            if value.shape is None:
                 continue
-            if contradicts(value.shape, shape, symbols):
+            if shape is not None and contradicts(value.shape, shape, symbols):
                 value.shape = shape.copy()
+            elif shape is None and len(value.shape) == 0 and is_computed(value, model):
+                value.shape = None
     model.graph.meta[_DOUBTED] = True
 
 

@@ -57,4 +57,4 @@ def _is_map(type_: onnx.TypeProto) -> bool:
     """Whether a type is a map, or a sequence of them."""
     if type_.HasField("sequence_type"):
         return _is_map(type_.sequence_type.elem_type)
-    return type_.HasField("map_type")
+    return bool(type_.HasField("map_type"))

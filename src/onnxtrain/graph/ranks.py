@@ -36,6 +36,8 @@ def complete_ranks(model: ir.Model) -> bool:
 def _rank(node: ir.Node) -> int | None:
     if node.op_type in _KEEP_RANK:
         return _rank_of(node.inputs[0])
+    if node.op_type.startswith("Reduce"):
+        return 0 if _reduces_all(node) else None
     place = _SHAPE_INPUT.get(node.op_type)
     if place is None or place >= len(node.inputs):
         return None
@@ -44,6 +46,14 @@ def _rank(node: ir.Node) -> int | None:
         return length
     own = _rank_of(node.inputs[0])
     return None if own is None else max(own, length)
+
+
+def _reduces_all(node: ir.Node) -> bool:
+    """Whether a reduction gives a scalar, whatever it is given."""
+    numbers = node.attributes
+    axes = "axes" in numbers or any(value is not None for value in node.inputs[1:])
+    kept = numbers.get_int("keepdims", 1) or numbers.get_int("noop_with_empty_axes", 0)
+    return not axes and not kept
 
 
 def _rank_of(value: ir.Value | None) -> int | None:

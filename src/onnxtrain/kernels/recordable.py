@@ -22,9 +22,7 @@ _ALWAYS: dict[tuple[str, str], Callable[..., Any]] = {("", "Scatter"): scatter}
 _TWICE: dict[tuple[str, str], Callable[..., Any]] = {("", "GridSample"): grid_sample_by_pixels}
 
 
-def recordable(
-    domain: str, op: str, kernel: Callable[..., Any], order: int
-) -> Callable[..., Any]:
+def recordable(domain: str, op: str, kernel: Callable[..., Any], order: int) -> Callable[..., Any]:
     """A function that computes what a kernel does and can be differentiated ``order`` times."""
     key = (domain, op)
     return _ALWAYS.get(key) or (_TWICE.get(key) if order > 1 else None) or kernel

@@ -209,7 +209,7 @@ class LabelEncoder(Block):
 class Cast(Block):
     """Conversion to another element type."""
 
-    def __init__(self, to: onnx.TensorProto.DataType) -> None:
+    def __init__(self, to: int) -> None:
         super().__init__()
         self.to = to
 

@@ -142,9 +142,7 @@ def _attempts(inputs: list[ir.Value]) -> Iterator[dict[str, int]]:
 
 
 def _batch_dims(value: ir.Value) -> list[str]:
-    """Free dimensions that count samples: the first one; in a state [layers, batch, n] the second.
-
-    """
+    """Free dimensions that count samples: the first; in a state [layers, batch, n] the second."""
     dims = _dims(value)
     place = 1 if len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) else 0
     return [d for d in dims[place : place + 1] if isinstance(d, str) and len(dims) > 1]

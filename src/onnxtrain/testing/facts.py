@@ -55,13 +55,13 @@ def facts() -> dict[Key, Facts]:
         dtype = gradcheck.type_for_differences(case)
         if dtype is not None:
             of.differences += 1
-            _differentiate(case, dtype, of)
+            look_at(case, dtype, of)
             of.autograd += dtype == DataType.DOUBLE and case.gradient and bool(case.reference)
     return found
 
 
-def _differentiate(case: Case, dtype: DataType, of: Facts) -> None:
-    """Build the backward graph of a row and look at it."""
+def look_at(case: Case, dtype: DataType, of: Facts) -> None:
+    """Build the backward graph of a row and add what it shows to the facts."""
     rule = gradcheck.rule_of(case)
     if rule is None or rule.fn is None:
         return

@@ -101,7 +101,7 @@ def gradient_of(row: Coverage) -> str:
     """``rule``, ``zero``, ``body`` or ``none``."""
     if row.gradient:
         return row.gradient
-    return "body" if has_body(row) and not row.kernels else "none"
+    return "body" if has_body(row) else "none"
 
 
 def has_body(row: Coverage) -> bool:

@@ -108,7 +108,7 @@ class PolynomialLRScheduler(LRScheduler):
 
     def decay(self, left: float) -> float:
         """``final + (1 - final)·left^power``."""
-        return self._final + (1 - self._final) * left**self._power
+        return float(self._final + (1 - self._final) * left**self._power)
 
 
 class ConstantLRScheduler(LRScheduler):

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from architectures.family import Family, Inputs, Size
 from torch import nn
 
+from architectures.family import Family, Inputs, Size
 
-def _conv_bn(inner: int, outer: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+
+def _conv_bn(
+    inner: int, outer: int, kernel: int, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     conv = nn.Conv2d(inner, outer, kernel, stride, kernel // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outer))
 
@@ -122,7 +125,9 @@ class UNet(nn.Module):
         self.bottom = self._double(2 * width, 4 * width)
         self.up = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
         self.narrow = nn.Conv2d(2 * width, width, 1)
-        self.join = nn.ModuleList([self._double(4 * width, 2 * width), self._double(2 * width, width)])
+        self.join = nn.ModuleList(
+            [self._double(4 * width, 2 * width), self._double(2 * width, width)]
+        )
         self.head = nn.Conv2d(width, classes, 1)
 
     @staticmethod

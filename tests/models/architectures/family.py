@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -126,9 +127,7 @@ def _settle(module: nn.Module, inputs: Inputs) -> None:
         norm.momentum = 0.1
 
 
-def exported(
-    family: Family, size: Size, module: nn.Module, dtype: torch.dtype
-) -> onnx.ModelProto:
+def exported(family: Family, size: Size, module: nn.Module, dtype: torch.dtype) -> onnx.ModelProto:
     """The module as torch's exporter writes it, for any batch size and sequence length."""
     if family.write is not None:
         return family.write(module)
@@ -158,7 +157,7 @@ def exported(
 
 
 def _opened(model: onnx.ModelProto, family: Family) -> onnx.ModelProto:
-    """Open the axes that the exporter declares fixed although its nodes are not: it does for LSTM."""
+    """Open the axes that the exporter declares fixed although its nodes are not, as with LSTM."""
     for value in model.graph.input:
         for axis, name in family.axes[value.name].items():
             value.type.tensor_type.shape.dim[axis].dim_param = name
@@ -168,17 +167,15 @@ def _opened(model: onnx.ModelProto, family: Family) -> onnx.ModelProto:
     return model
 
 
-class _quiet:  # noqa: N801
+@contextlib.contextmanager
+def _quiet(*names: str) -> Iterator[None]:
     """With: these loggers say nothing below an error."""
-
-    def __init__(self, *names: str) -> None:
-        self._loggers = [logging.getLogger(name) for name in names]
-
-    def __enter__(self) -> None:
-        self._levels = [logger.level for logger in self._loggers]
-        for logger in self._loggers:
-            logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *_: object) -> None:
-        for logger, level in zip(self._loggers, self._levels, strict=True):
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import torch
-from architectures.family import Family, Inputs, Size
 from torch import nn
+
+from architectures.family import Family, Inputs, Size
 
 
 class Tagger(nn.Module):
@@ -70,7 +71,7 @@ _KINDS = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "bflo
 
 
 def _write(module: nn.Module) -> onnx.ModelProto:
-    """The recurrent network with one turn of a Loop per token; a loop in Python would be unrolled."""
+    """The network with one turn of a Loop per token; the exporter would unroll Python's loop."""
     weights = {name: ir.tensor(p.detach(), name=name) for name, p in module.named_parameters()}
     kind = _KINDS[next(module.parameters()).dtype]
     model = onnx.parser.parse_model(_LOOP.replace("FLOAT", kind))

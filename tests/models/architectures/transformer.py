@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from architectures.family import Family, Inputs, Size
 from torch import nn
+
+from architectures.family import Family, Inputs, Size
 
 
 def _vit(width: int, layers: int, heads: int, image: int, classes: int, patch: int) -> nn.Module:

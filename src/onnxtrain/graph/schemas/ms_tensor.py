@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxtrain.graph.schemas.declare import ANY, INT64, Attributes, op, optional, required
+from onnxtrain.graph.schemas.declare import ANY, INT64, WIDE, Attributes, op, optional, required
 from onnxtrain.graph.schemas.facts import Facts, Shape
 from onnxtrain.graph.schemas.forward import broadcast
 from onnxtrain.graph.schemas.infer import (
@@ -173,7 +173,7 @@ OPS = (
     op(
         "MurmurHash3",
         "X: T1 -> Y: T2",
-        T1=INTS | TEXT | FLOATS | {DataType.UINT32, DataType.UINT64},
+        T1=INTS | TEXT | WIDE | {DataType.UINT32, DataType.UINT64},
         T2=frozenset({DataType.INT32, DataType.UINT32}),
         positive=1,
         seed=0,

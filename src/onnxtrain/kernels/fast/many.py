@@ -23,18 +23,17 @@ KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: t
 def aligned(*lists: Sequence[Tensor]) -> bool:
     """Whether every tensor begins where wide loads may begin, and each list has one type."""
     return all(
-        t.data_ptr() % 16 == 0 and t.dtype is items[0].dtype and t.is_contiguous()
+        all(map(Tensor.is_contiguous, items))
+        and len({t.dtype for t in items}) == 1
+        and all(address % 16 == 0 for address in map(Tensor.data_ptr, items))
         for items in lists
-        for t in items
     )
 
 
 def layout(lists: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Tensor, int]:
-    """Addresses (tensor by list), chunks (tensor and first element), how many chunks."""
-    first = lists[0]
-    addresses = tuple(t.data_ptr() for items in zip(*lists, strict=True) for t in items)
-    sizes = tuple(t.numel() for t in first)
-    return _layout(addresses, sizes, first[0].device)
+    """Addresses (list by list), chunks (tensor, first element, size), how many chunks."""
+    addresses = tuple(address for items in lists for address in map(Tensor.data_ptr, items))
+    return _layout(addresses, tuple(map(Tensor.numel, lists[0])), lists[0][0].device)
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,10 +87,13 @@ def _scale(table, chunks, norm, most, KIND: tl.constexpr, C: tl.constexpr):
 def _adam_w(
     table,
     chunks,
+    tensors,
     rate,
     decay,
     alpha,
     beta,
+    rest_of_alpha,
+    rest_of_beta,
     first_correction,
     second_root,
     epsilon,
@@ -101,18 +103,19 @@ def _adam_w(
     C: tl.constexpr,
 ):
     chunk = tl.program_id(0)
-    item = tl.load(chunks + chunk * 3) * 4
+    item = tl.load(chunks + chunk * 3)
     at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
     mask = at < tl.load(chunks + chunk * 3 + 2)
     weights = _pointer(table, item, WEIGHT) + at
-    firsts = _pointer(table, item + 2, MOMENT) + at
-    seconds = _pointer(table, item + 3, MOMENT) + at
-    gradient = tl.load(_pointer(table, item + 1, GRADIENT) + at, mask, 0.0).to(tl.float32)
+    firsts = _pointer(table, item + 2 * tensors, MOMENT) + at
+    seconds = _pointer(table, item + 3 * tensors, MOMENT) + at
+    gradients = _pointer(table, item + tensors, GRADIENT) + at
+    gradient = tl.load(gradients, mask, 0.0).to(tl.float32)
     weight = tl.load(weights, mask, 0.0).to(tl.float32)
     first = tl.load(firsts, mask, 0.0).to(tl.float32)
     second = tl.load(seconds, mask, 0.0).to(tl.float32)
-    first = alpha * first + (1 - alpha) * gradient
-    second = beta * second + (1 - beta) * gradient * gradient
+    first = alpha * first + rest_of_alpha * gradient
+    second = beta * second + rest_of_beta * gradient * gradient
     step = first / (first_correction * (tl.sqrt(second) / second_root + epsilon))
     weight = weight - rate * decay * weight - rate * step
     tl.store(weights, weight.to(WEIGHT), mask)
@@ -152,6 +155,7 @@ def adam_w(
     """
     table, chunks, count = layout(lists)
     kinds = [KINDS[lists[i][0].dtype] for i in (0, 1, 2)]
-    _adam_w[(count,)](
-        table, chunks, rate, decay, *betas, *corrections, epsilon, *kinds, CHUNK, num_warps=4
-    )
+    # what is left of 1 is computed here, where it is exact
+    rests = (1 - betas[0], 1 - betas[1])
+    numbers = (rate, decay, *betas, *rests, *corrections, epsilon)
+    _adam_w[(count,)](table, chunks, len(lists[0]), *numbers, *kinds, CHUNK, num_warps=4)

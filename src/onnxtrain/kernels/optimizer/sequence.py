@@ -198,6 +198,8 @@ def _check(name: str, weights: Tensors, others: Tensors) -> None:
         raise ValueError("invalid count of tensors in Seq<Tensor>: there are no weights")
     if len(weights) != len(others):
         raise ValueError(f"number of weights and {name}s mismatch: {len(weights)}, {len(others)}")
+    if [t.shape for t in weights] == [t.shape for t in others]:
+        return
     for index, (weight, other) in enumerate(zip(weights, others, strict=True)):
         if weight.shape != other.shape:
             raise ValueError(

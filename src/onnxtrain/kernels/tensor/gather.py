@@ -121,9 +121,10 @@ def gather_elements_grad(
 def _fast(dy: Tensor, indices: Tensor, shape: list[int], deterministic: bool) -> bool:
     """Whether Triton may add the values: whole rows, and in any order if they are many."""
     whole = list(indices.shape[:-1]) == shape[:-1] and indices.is_contiguous()
+    smallest = 0 if math.prod(shape) >= fast.SMALLEST else fast.SMALLEST
     return (
         whole
-        and fast.ready(dy)
+        and fast.ready(dy, smallest=smallest)
         and (not deterministic or indices.shape[-1] <= fast.load("scatter").FEW)
     )
 

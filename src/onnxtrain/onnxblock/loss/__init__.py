@@ -1,5 +1,37 @@
 """Losses: each is called with the names of the prediction and of the target."""
 
-from onnxtrain.onnxblock.loss.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss
+from onnxtrain.onnxblock.loss.combined import WeightedSum
+from onnxtrain.onnxblock.loss.contrastive import (
+    ContrastiveLoss,
+    CosineEmbeddingLoss,
+    InfoNCELoss,
+    TripletMarginLoss,
+)
+from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
+from onnxtrain.onnxblock.loss.ctc import CTCLoss
+from onnxtrain.onnxblock.loss.divergence import KLDivLoss
+from onnxtrain.onnxblock.loss.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    HuberLoss,
+    L1Loss,
+    MSELoss,
+    SmoothL1Loss,
+)
 
-__all__ = ["BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss"]
+__all__ = [
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CTCLoss",
+    "ContrastiveLoss",
+    "CosineEmbeddingLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "InfoNCELoss",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "SmoothL1Loss",
+    "TripletMarginLoss",
+    "WeightedSum",
+]

@@ -1,23 +1,20 @@
-"""Losses built of operators that have gradients, with constants of the prediction's type."""
+"""Losses of a prediction and a target of the same shape."""
 
 from __future__ import annotations
 
 import numpy.typing as npt
 import onnx
 
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.values import element_type, exists, opset_of, require_value
-from onnxtrain.types import MS, ONNX
+from onnxtrain.onnxblock.loss.ends import checked, number, reduced, target_of
+from onnxtrain.onnxblock.values import element_type
 
-_CROSS_ENTROPY_SINCE = 12
-"""The first opset that has SoftmaxCrossEntropyLoss."""
-_REDUCTIONS: dict[str, type[blocks.ReduceMean | blocks.ReduceSum] | None] = {
-    "mean": blocks.ReduceMean,
-    "sum": blocks.ReduceSum,
-    "none": None,
-}
+_SMALLEST = 2.0**-126
+"""The smallest float32 with all its digits; below, it depends on the runtime what is 0."""
+_SMALLEST_HALF = 2.0**-24
+"""The smallest positive float16."""
 
 
 class MSELoss(Block):
@@ -25,7 +22,7 @@ class MSELoss(Block):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = _checked(reduction)
+        self.reduction = checked(reduction)
 
     def build(self, loss_input_name: str, target_name: str | None = "target") -> str:
         """Add the loss; a target that does not exist becomes a graph input like the prediction.
@@ -33,9 +30,9 @@ class MSELoss(Block):
         Raises:
             LookupError: if the prediction does not exist.
         """
-        target = _target(self.base, loss_input_name, target_name)
+        target = target_of(self.base, loss_input_name, target_name)
         square = blocks.Pow(2.0)(blocks.Sub()(loss_input_name, target))
-        return _reduce(square, self.reduction)
+        return reduced(square, self.reduction)
 
 
 class L1Loss(Block):
@@ -43,7 +40,7 @@ class L1Loss(Block):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = _checked(reduction)
+        self.reduction = checked(reduction)
 
     def build(self, loss_input_name: str, target_name: str | None = "target") -> str:
         """Add the loss; a target that does not exist becomes a graph input like the prediction.
@@ -51,9 +48,91 @@ class L1Loss(Block):
         Raises:
             LookupError: if the prediction does not exist.
         """
-        target = _target(self.base, loss_input_name, target_name)
+        target = target_of(self.base, loss_input_name, target_name)
         distance = blocks.Abs()(blocks.Sub()(loss_input_name, target))
-        return _reduce(distance, self.reduction)
+        return reduced(distance, self.reduction)
+
+
+class HuberLoss(Block):
+    """``reduce(d^2 / 2)`` where ``d = |x - y|`` is up to delta, ``delta * (d - delta / 2)`` above.
+
+    Written as ``c^2 / 2 + delta * (d - c)`` with ``c = min(d, delta)``.
+    """
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__()
+        self.reduction = checked(reduction)
+        if not delta > 0:
+            raise OptionError(f"delta of HuberLoss is {delta}, must be positive")
+        self.delta = delta
+
+    def build(self, loss_input_name: str, target_name: str | None = "target") -> str:
+        """Add the loss; a target that does not exist becomes a graph input like the prediction.
+
+        Raises:
+            LookupError: if the prediction does not exist.
+        """
+        return reduced(self._each(loss_input_name, target_name), self.reduction)
+
+    def _each(self, prediction: str, target_name: str | None) -> str:
+        """Name of the loss of every element."""
+        mul, sub = blocks.Mul(), blocks.Sub()
+        target = target_of(self.base, prediction, target_name)
+        distance = blocks.Abs()(sub(prediction, target))
+        near = blocks.Clip(clip_max=self.delta)(distance)
+        square = mul(number(self.base, 0.5, prediction), mul(near, near))
+        slope = number(self.base, self.delta, prediction)
+        return str(blocks.Add()(square, mul(slope, sub(distance, near))))
+
+
+class SmoothL1Loss(HuberLoss):
+    """``reduce(d^2 / (2 beta))`` where ``d = |x - y|`` is below beta, ``d - beta / 2`` above."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction, beta)
+
+    def _each(self, prediction: str, target_name: str | None) -> str:
+        """Name of the loss of every element."""
+        huber = super()._each(prediction, target_name)
+        return str(blocks.Mul()(number(self.base, 1 / self.delta, prediction), huber))
+
+
+class BCELoss(Block):
+    """Binary cross entropy of probabilities p and targets y in [0, 1].
+
+    ``reduce(-weight * (y * log(p) + (1 - y) * log(1 - p)))`` with logarithms of at least -100.
+    Prefer ``BCEWithLogitsLoss``, which is exact where probabilities round to 0 and 1.
+    """
+
+    def __init__(self, weight: npt.ArrayLike | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        self.weight = weight
+        self.reduction = checked(reduction)
+
+    def build(self, loss_input_name: str, target_name: str | None = "target") -> str:
+        """Add the loss; a target that does not exist becomes a graph input like the prediction.
+
+        Raises:
+            LookupError: if the prediction does not exist.
+        """
+        mul, sub = blocks.Mul(), blocks.Sub()
+        target = target_of(self.base, loss_input_name, target_name)
+        one = number(self.base, 1.0, loss_input_name)
+        hit = mul(target, self._log(loss_input_name))
+        miss = mul(sub(one, target), self._log(sub(one, loss_input_name)))
+        loss = blocks.Neg()(blocks.Add()(hit, miss))
+        if self.weight is not None:
+            dtype = element_type(self.base, loss_input_name)
+            loss = mul(edit.add_constant(self.base, "bceloss.weight", self.weight, dtype), loss)
+        return reduced(loss, self.reduction)
+
+    def _log(self, name: str) -> str:
+        """Name of log(p), -100 where p is 0; there the gradient is 0 instead of infinite."""
+        half = element_type(self.base, name) == onnx.TensorProto.FLOAT16
+        floor = _SMALLEST_HALF if half else _SMALLEST
+        tiny = blocks.Greater()(number(self.base, floor, name), name)
+        logarithm = blocks.Log()(blocks.Clip(clip_min=floor)(name))
+        return str(blocks.Where()(tiny, number(self.base, -100.0, name), logarithm))
 
 
 class BCEWithLogitsLoss(Block):
@@ -77,7 +156,7 @@ class BCEWithLogitsLoss(Block):
     ) -> None:
         super().__init__()
         self.weight = weight
-        self.reduction = _checked(reduction)
+        self.reduction = checked(reduction)
         self.pos_weight = pos_weight
 
     def build(self, loss_input_name: str, target_name: str | None = "target") -> str:
@@ -87,7 +166,7 @@ class BCEWithLogitsLoss(Block):
             LookupError: if the prediction does not exist.
         """
         add, mul = blocks.Add(), blocks.Mul()
-        target = _target(self.base, loss_input_name, target_name)
+        target = target_of(self.base, loss_input_name, target_name)
         dtype = element_type(self.base, loss_input_name)
         one = edit.add_constant(self.base, "bceloss.one", 1.0, dtype)
         negative, positive = self._softplus_of_both_signs(loss_input_name, one)
@@ -98,7 +177,7 @@ class BCEWithLogitsLoss(Block):
         if self.weight is not None:
             factor = edit.add_constant(self.base, "bceloss.weight", self.weight, dtype)
             loss = mul(factor, loss)
-        return _reduce(loss, self.reduction)
+        return reduced(loss, self.reduction)
 
     def _softplus_of_both_signs(self, x: str, one: str) -> tuple[str, str]:
         """Names of softplus(-x) and softplus(x)."""
@@ -111,97 +190,3 @@ class BCEWithLogitsLoss(Block):
         negative = add(tail, blocks.Sub()(half_size, half_x))
         positive = add(tail, add(half_size, half_x))
         return negative, positive
-
-
-class CrossEntropyLoss(Block):
-    """Cross entropy of softmax(scores) over axis 1 and integer labels.
-
-    ``l = -weight[label] * log_softmax(scores)[label]``, and the mean is
-    ``sum(l) / sum(weight[label])``.
-
-    Args:
-        weight: factor of every class.
-        reduction: ``mean``, ``sum`` or ``none``.
-        ignore_index: label of the elements that do not count.
-    """
-
-    def __init__(
-        self,
-        weight: npt.ArrayLike | None = None,
-        reduction: str = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.weight = weight
-        self.reduction = _checked(reduction)
-        self.ignore_index = ignore_index
-
-    def build(self, scores_input_name: str, labels_name: str | None = "labels") -> str:
-        """Add the loss; labels that do not exist become an int64 graph input.
-
-        Scores have the shape (batch, classes, ...), labels the same without the classes.
-
-        Raises:
-            LookupError: if the scores do not exist.
-            ModelError: if the scores have fewer than two axes.
-        """
-        scores = require_value(self.base, scores_input_name)
-        if not labels_name or not exists(self.base, labels_name):
-            labels_name = labels_name or edit.generate_name(self.base, "labels")
-            edit.add_input_like(self.base, _labels_like(scores), labels_name)
-        inputs = [scores_input_name, labels_name]
-        if self.weight is not None:
-            dtype = scores.type.tensor_type.elem_type
-            inputs.append(edit.add_constant(self.base, "celoss.weight", self.weight, dtype))
-        return self._add_loss(inputs)
-
-    def _add_loss(self, inputs: list[str]) -> str:
-        """Add the node: that of ONNX, or where the opset has none, one that takes any opset."""
-        attributes: dict[str, str | int] = {"reduction": self.reduction}
-        loss = edit.generate_name(self.base, "loss")
-        log_prob = edit.generate_name(self.base, "log_prob")
-        op_type, domain = "SoftmaxCrossEntropyLoss", ONNX
-        if opset_of(self.base) < _CROSS_ENTROPY_SINCE:
-            op_type, domain = "SoftmaxCrossEntropyLossInternal", MS
-        if self.ignore_index is not None and domain == ONNX:
-            attributes["ignore_index"] = self.ignore_index
-        elif self.ignore_index is not None:
-            token, dtype = "celoss.ignore_index", onnx.TensorProto.INT64
-            ignored = edit.add_constant(self.base, token, self.ignore_index, dtype)
-            inputs = [*inputs, *[""] * (3 - len(inputs)), ignored]
-        edit.add_node(self.base, op_type, inputs, [loss, log_prob], domain, attributes)
-        return loss
-
-
-def _checked(reduction: str) -> str:
-    if reduction not in _REDUCTIONS:
-        raise RuntimeError(f"Reduction {reduction} not supported.")
-    return reduction
-
-
-def _reduce(name: str, reduction: str) -> str:
-    block = _REDUCTIONS[reduction]
-    return name if block is None else str(block(keepdims=False)(name))
-
-
-def _target(model: onnx.ModelProto, prediction: str, name: str | None) -> str:
-    """Name of the target, which becomes an input like the prediction if it does not exist."""
-    if name and exists(model, name):
-        return name
-    return str(blocks.InputLike(prediction)(name))
-
-
-def _labels_like(scores: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    """Int64 labels: the shape of the scores without axis 1."""
-    labels = onnx.ValueInfoProto()
-    labels.CopyFrom(scores)
-    tensor = labels.type.tensor_type
-    tensor.elem_type = onnx.TensorProto.INT64
-    if tensor.HasField("shape"):
-        if len(tensor.shape.dim) < 2:
-            raise ModelError(
-                f"scores '{scores.name}' of CrossEntropyLoss have {len(tensor.shape.dim)} axes\n"
-                "  give them the shape (batch, classes, ...)"
-            )
-        del tensor.shape.dim[1]
-    return labels

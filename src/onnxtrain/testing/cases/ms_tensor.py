@@ -42,7 +42,7 @@ def _rfft(x: Tensor, signal_ndim: int = 1) -> Tensor:
     return torch.view_as_real(torch.fft.rfftn(x, dim=list(range(-signal_ndim, 0))))
 
 
-def _irfft(x: Tensor, signal_ndim: int) -> Tensor:
+def _irfft(x: Tensor, signal_ndim: int) -> Any:
     return torch.fft.irfftn(torch.complex(x[..., 0], x[..., 1]), dim=list(range(-signal_ndim, 0)))
 
 
