@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from onnxtrain.data import Arrays, Slot, bind
-from onnxtrain.data.bind import LABELS
+from onnxtrain.data import LABELS, Arrays, Slot, bind
 from onnxtrain.errors import FeedError
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)

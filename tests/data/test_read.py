@@ -41,7 +41,8 @@ BAD = {
     "rowless.csv": (b"a,b\n", "2 columns, but no rows"),
     "narrow.csv": (b"a,b\n1\n2\n", "2 columns, but rows of 1"),
     "ragged.csv": (b"a,b\n1,2\n3\n", "cannot read data"),
-    "words.csv": (b"a,b\n1,setosa\n", "'setosa'"),
+    "words.csv": (b"a,b\n1,2\n2,setosa\n", "column 'b' has 'setosa' in line 3"),
+    "gap.csv": (b"a,b\n1,2\n2,\n", "column 'b' has '' in line 3"),
 }
 
 
@@ -58,7 +59,7 @@ def test_bad_files_are_explained(tmp_path, name):
 def test_missing_files_and_empty_folders_are_explained(tmp_path):
     with pytest.raises(FeedError, match="there is no file"):
         read(tmp_path / "none.npz")
-    with pytest.raises(FeedError, match=r"has no \.npz or \.csv file"):
+    with pytest.raises(FeedError, match=r"has no \.npz or \.csv or \.parquet file"):
         read(tmp_path)
 
 

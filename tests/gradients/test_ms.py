@@ -46,6 +46,33 @@ def test_the_rounding_of_a_dynamic_product_is_passed_straight_through() -> None:
     assert grad["a_grad"].tolist() == [[10.5, 21.5]]
 
 
+def test_the_gradient_of_a_quantized_lstm_is_that_of_one_with_real_weights() -> None:
+    rng = np.random.default_rng(0)
+    codes = {"w": rng.integers(0, 255, (1, 2, 12)), "r": rng.integers(0, 255, (1, 3, 12))}
+    steps = {"w": 0.01, "r": 0.02}
+    x, b = (rng.normal(size=s).astype(np.float32) for s in ((4, 2, 2), (1, 24)))
+    seed = rng.normal(size=(4, 1, 2, 3)).astype(np.float32)
+    quantized = differentiated(
+        "(float[4,2,2] x, uint8[1,2,12] w, uint8[1,3,12] r, float[1,24] b, float[1] sw, "
+        "uint8[1] z, float[1] sr) => (float[4,1,2,3] y) { y = com.microsoft.DynamicQuantizeLSTM "
+        "<hidden_size = 3> (x, w, r, b, , , , , sw, z, sr, z) }"
+    )
+    real = differentiated(
+        "(float[4,2,2] x, float[1,12,2] w, float[1,12,3] r, float[1,24] b) => "
+        "(float[4,1,2,3] y) { y = LSTM <hidden_size = 3> (x, w, r, b) }"
+    )
+    scales = {f"s{n}": np.asarray([s], np.float32) for n, s in steps.items()}
+    given = {n: c.astype(np.uint8) for n, c in codes.items()}
+    found = run(quantized, x=x, b=b, z=np.asarray([128], np.uint8), d_y=seed, **given, **scales)
+    weights = {n: ((c - 128) * steps[n]).mT.astype(np.float32) for n, c in codes.items()}
+    want = run(real, x=x, b=b, d_y=seed, **weights)
+    for name in ("x", "b"):
+        np.testing.assert_allclose(found[f"{name}_grad"], want[f"{name}_grad"], atol=1e-5)
+    for name, code in codes.items():
+        slope = (want[f"{name}_grad"].mT * (code - 128)).sum()
+        np.testing.assert_allclose(found[f"s{name}_grad"], [slope], rtol=1e-4)
+
+
 def test_a_fused_convolution_is_not_computed_again() -> None:
     text = (
         "(float[N,2,4] x, float[3,2,2] w, float[3] b) => (float[N,3,3] y) "

@@ -10,6 +10,7 @@ import torch
 from onnxtrain.gradients.engine import backward
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.kernels.dtypes import from_torch
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing import gradcheck
@@ -53,6 +54,8 @@ def _differentiate(at: Point) -> _Twice:
     seeds = {}
     for position, seed in at.seeds.items():
         y = graph.outputs[position]
+        if y.type is None:  # some operators' types are not inferred but declared
+            y.type = ir.TensorType(from_torch(seed.dtype))
         seeds[y] = _input(graph, f"seed_{y.name}", y)
         feeds[f"seed_{y.name}"] = seed
     firsts = list(backward(graph, xs, seeds).values())

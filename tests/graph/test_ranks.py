@@ -17,7 +17,7 @@ from onnxtrain.graph.prepare import prepare
         ("(float[N,K] x, int64[2] s) => (float y) { y = Tile(x, s) }", 2),
         ("(float[N] x, int64[r] s) => (float y) { y = Reshape(x, s) }", None),
         (
-            "(float[N] x, int64[r] s) => (float y) { z = Reshape(x, s) y = ReduceL1<keepdims=0>(z) }",
+            "(float x, int64[r] s) => (float y) { z = Reshape(x, s) y = ReduceL1<keepdims=0>(z) }",
             0,
         ),
         ("(float[N] x, int64[r] s) => (float y) { z = Reshape(x, s) y = ReduceMax(z) }", None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import architectures
 import numpy as np
@@ -11,11 +11,10 @@ import onnx
 import pytest
 import torch
 from architectures import Example, Inputs, example, optimized
+from gradients_of import Gradients, errors, measures, root_mean_square, run_gradients
 
-from onnxtrain import InferenceSession, Trainer
+from onnxtrain import Trainer
 from onnxtrain.gradients import build_gradient_graph
-
-Gradients = dict[str, torch.Tensor]
 
 SIZES = [(4, 6), (3, 9)]
 """Samples, and tokens of each where there are any."""
@@ -66,24 +65,6 @@ def in_file(whole: Example, gradients: Gradients) -> Gradients:
     return {name: grad for name, grad in gradients.items() if name in names}
 
 
-def errors(found: Gradients, expected: Gradients) -> dict[str, float]:
-    """The error of each gradient relative to its norm.
-
-    Some are zero but for rounding (that of a bias which the next normalisation takes away again),
-    so a norm counts at least for a hundredth of the norm of all.
-    """
-    assert found.keys() == expected.keys()
-    floor = 0.01 * norm(expected)
-    return {
-        name: float((found[name].double() - grad.double()).norm() / max(grad.norm(), floor))
-        for name, grad in expected.items()
-    }
-
-
-def norm(gradients: Gradients) -> float:
-    return sum(float(grad.double().square().sum()) for grad in gradients.values()) ** 0.5
-
-
 @pytest.mark.parametrize("name", architectures.NAMES)
 def test_gradients_in_float32_are_those_of_autograd(name: str, device: str) -> None:
     whole = example(name)
@@ -120,16 +101,6 @@ def test_gradients_in_bfloat16_are_as_close_to_the_truth_as_those_of_autograd(
         assert root_mean_square(found) <= 2 * root_mean_square(own)
 
 
-def measures(found: Gradients, exact: Gradients) -> tuple[float, float]:
-    """The error of all gradients together, and the mean one, relative to their norms."""
-    together = norm({name: found[name].double() - grad for name, grad in exact.items()})
-    return together / norm(exact), root_mean_square(list(errors(found, exact).values()))
-
-
-def root_mean_square(values: Sequence[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
-
-
 @pytest.mark.parametrize("name", UNIFORM)
 def test_products_with_the_jacobian_in_float64_are_those_of_autograd(
     name: str, device: str
@@ -152,16 +123,6 @@ def products(whole: Example, inputs: Inputs) -> tuple[Gradients, torch.Tensor]:
     seed = torch.randn(scores.shape, generator=torch.Generator().manual_seed(3), dtype=scores.dtype)
     scores.backward(seed)
     return {n: p.grad for n, p in module.named_parameters(remove_duplicate=False)}, seed
-
-
-def run_gradients(
-    graph: onnx.ModelProto, inputs: Inputs, seed: torch.Tensor, device: str
-) -> Gradients:
-    session = InferenceSession(graph, providers=[f"{device.upper()}ExecutionProvider"])
-    feeds = {key: value.numpy() for key, value in inputs.items()}
-    arrays = session.run(None, {**feeds, "scores_grad": seed.numpy()})
-    names = [value.name.removesuffix("_grad") for value in graph.graph.output]
-    return {n: torch.from_numpy(a) for n, a in zip(names[1:], arrays[1:], strict=True)}
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)

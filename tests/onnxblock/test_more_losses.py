@@ -168,7 +168,7 @@ def test_label_smoothing_in_old_and_new_opsets(opset: int, double: Any) -> None:
 def test_label_smoothing_of_many_axes_needs_a_newer_opset(double: Any) -> None:
     with (
         onnxblock.base(double(12, y=("b", 4, 5))),
-        pytest.raises(ModelError, match="axis 1 of 'y', which has 3.*opset 12"),
+        pytest.raises(ModelError, match=r"axis 1 of 'y', which has 3.*opset 12"),
     ):
         loss.CrossEntropyLoss(label_smoothing=0.1)("y")
 

@@ -10,15 +10,19 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import Decision, decide
 from training.small import model_of, normal
 
-WEIGHTS = {"w": normal(4, 4), "f": np.array([1.0, 0.1, 0.01, 0.001], np.float32)}
+WEIGHTS = {
+    "w": normal(4, 4),
+    "column": normal(1, 4),
+    "f": np.array([1.0, 0.1, 0.01, 0.001], np.float32),
+}
 REASON = "frequencies of a position encoding"
 
 
 def decision_on_f(angles: str) -> Decision:
     """The decision on tensor ``f`` where ``angles`` says how ``a`` is made of it."""
     body = f"""(float[N,4] x, int64[N] p) => (float[N,4] y) {{
-        column = Constant<value_ints=[1]>()
-        counted = Cast<to=1>(p) standing = Unsqueeze(counted, column)
+        last = Constant<value_ints=[1]>()
+        counted = Cast<to=1>(p) standing = Unsqueeze(counted, last)
         m = MatMul(x, w) {angles} s = Sin(a) c = Cos(a)
         ms = Mul(m, s) mc = Mul(m, c) y = Add(ms, mc)
     }}"""
@@ -44,13 +48,12 @@ def test_what_turns_positions_into_angles_is_not_trained(angles: str) -> None:
     "angles",
     [
         "a = Mul(x, f)",  # a layer whose activation is a sine
-        "t = Mul(x, w0) a = Mul(t, f)",
+        "t = Mul(x, column) a = Mul(t, f)",
         "a = Add(standing, f)",  # a phase
         "t = Mul(standing, f) a = Tanh(t)",
     ],
 )
 def test_what_meets_data_is_a_weight(angles: str) -> None:
-    WEIGHTS["w0"] = normal(1, 4)
     assert decision_on_f(angles).trained
 
 

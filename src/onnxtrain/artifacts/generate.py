@@ -19,19 +19,30 @@ from onnxtrain.transforms.protos import build_training_models
 
 
 class LossType(enum.Enum):
-    """Losses that ``generate_artifacts`` knows by name."""
+    """Losses that ``generate_artifacts`` knows by name; the first four are the reference's."""
 
     MSELoss = 1
     CrossEntropyLoss = 2
     BCEWithLogitsLoss = 3
     L1Loss = 4
+    HuberLoss = 5
+    SmoothL1Loss = 6
+    KLDivLoss = 7
+    BCELoss = 8
+    CTCLoss = 9
+    ContrastiveLoss = 10
+    CosineEmbeddingLoss = 11
+    TripletMarginLoss = 12
+    InfoNCELoss = 13
 
 
 class OptimType(enum.Enum):
-    """Optimizers that ``generate_artifacts`` knows by name."""
+    """Optimizers that ``generate_artifacts`` knows by name; the first two are the reference's."""
 
     AdamW = 1
     SGD = 2
+    Adam = 3
+    Lamb = 4
 
 
 def generate_artifacts(

@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxtrain.data import Batches, Order, Slot, bind, read, split
-from onnxtrain.data.bind import LABELS
+from onnxtrain.cli.labels import check_labels, hinted
+from onnxtrain.data import (
+    LABELS,
+    Arrays,
+    Batches,
+    Classes,
+    Order,
+    Pictures,
+    Slot,
+    bind,
+    read,
+    split,
+)
 from onnxtrain.errors import FeedError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.fit import Run
+    from onnxtrain.cli.asked import Run
+    from onnxtrain.cli.losses import Goal
     from onnxtrain.runtime.plan import Argument
     from onnxtrain.training.trainer import Trainer
 
@@ -24,24 +36,77 @@ DEFAULT_BATCH = 32
 
 @dataclasses.dataclass(frozen=True)
 class Feeding:
-    """Batches to train on, and batches to judge by."""
+    """Batches to train on, and batches to judge by.
+
+    Attributes:
+        training: One batch an update.
+        size: Samples that pass through the model at a time; a batch may have several times that.
+        validation: Batches to judge by.
+        classes: Words of the data that stand for classes.
+    """
 
     training: Batches
+    size: int
     validation: Batches | None
+    classes: Classes
 
 
-def feeding(trainer: Trainer, asked: Run) -> Feeding:
+def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     """Read the data of a run and tie it to the inputs of a trainer's step."""
-    slots = slots_of(trainer)
-    arrays = bind(read(asked.data), slots, asked.chosen)
+    slots = [*slots_of(trainer), *goal.slots]
+    classes: Classes = {}
+    arrays = _arrays(asked.data, trainer, asked, goal, slots, classes)
     size, fixed = _batch_size(slots, asked.batch_size)
     held: dict[str, Any] = {}
-    if asked.val_split:
+    if asked.val_data:
+        held = _arrays(asked.val_data, trainer, asked, goal, slots, classes)
+    elif asked.val_split:
         arrays, held = split(arrays, asked.val_split, asked.seed)
     return Feeding(
-        _batches(arrays, size, asked.seed, fixed),
+        _batches(arrays, size * asked.accumulate, asked.seed, fixed),
+        size,
         _batches(held, size, asked.seed, fixed) if held else None,
+        classes,
     )
+
+
+def _arrays(
+    source: str,
+    trainer: Trainer,
+    asked: Run,
+    goal: Goal,
+    slots: Sequence[Slot],
+    classes: Classes,
+) -> dict[str, Any]:
+    """The arrays of a source by input, with labels that are there in the model."""
+    pictures = Pictures(
+        asked.image_size, not asked.image_stretch, asked.image_mean, asked.image_std
+    )
+    data = read(source, slots, pictures)
+    others = _for_function(data, slots, classes) if goal.is_function else {}
+    left = {name: array for name, array in data.values.items() if name not in others}
+    with hinted(trainer, goal):
+        arrays = bind(dataclasses.replace(data, values=left), slots, asked.chosen, classes)
+    if goal.is_function:
+        arrays = {**others, **arrays}
+    return check_labels(trainer, goal, arrays, asked.first_label)
+
+
+def _for_function(data: Arrays, slots: Sequence[Slot], classes: Classes) -> dict[str, Any]:
+    """What a torch function may want beside the inputs, under its own name.
+
+    Columns of a table are inputs, unless they have a name that only targets have.
+    """
+    taken = {name for slot in slots for name in (slot.name, *slot.aliases)}
+    names = [n for n in data.values if n not in taken and (not data.tabular or n in LABELS)]
+    return {name: _numbers(name, data.values[name], classes) for name in names}
+
+
+def _numbers(name: str, array: Any, classes: Classes) -> Any:
+    if array.dtype.kind != "U":
+        return array
+    slot = Slot(name, np.dtype(np.int64))
+    return bind(Arrays({name: array}, False, name), [slot], None, classes)[name]
 
 
 def slots_of(trainer: Trainer) -> list[Slot]:
@@ -76,7 +141,7 @@ def _batch_size(slots: Sequence[Slot], asked: int | None) -> tuple[int, bool]:
     if asked not in (None, size):
         raise FeedError(
             f"the model takes batches of {size} samples only, not of {asked}\n"
-            "  leave out --batch-size, or export the model with a free first dimension"
+            f"  leave out --batch-size, or add --accumulate N for updates of N·{size} samples"
         )
     return size, True
 
@@ -85,33 +150,21 @@ def _batches(arrays: Mapping[str, Any], size: int, seed: int, fixed: bool) -> Ba
     return Batches(arrays, Order(len(next(iter(arrays.values()))), size, seed, whole=fixed))
 
 
-def digest(fed: Feeding) -> str:
-    """A short name for the exact content and order of the training data."""
+def digest(batches: Batches | None) -> str | None:
+    """A short name for the exact content and order of data."""
+    if batches is None:
+        return None
     sha = hashlib.sha256()
-    for name, array in sorted(fed.training.arrays.items()):
+    for name, array in sorted(batches.arrays.items()):
         sha.update(f"{name} {array.dtype} {array.shape}".encode())
         sha.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     return sha.hexdigest()[:16]
 
 
-def figures(trainer: Trainer, batches: Batches | None, loss: str) -> dict[str, str]:
-    """Loss on held-out data and, for classes, the share that is right."""
-    if batches is None:
-        return {}
-    shown = {"val_loss": f"{trainer.evaluate(batches):.4g}"}
-    if loss == "cross_entropy" and set(trainer.input_names) <= batches.arrays.keys():
-        shown["val_accuracy"] = f"{accuracy(trainer, batches):.2%}"
-    return shown
-
-
 def accuracy(trainer: Trainer, batches: Batches) -> float:
     """Share of the labels that the first output's largest score is right about."""
-    right, count = 0, 0
-    (labels,) = trainer.loss_input_names
-    for batch in batches:
-        inputs = {name: batch[name] for name in trainer.input_names}
-        scores = next(iter(trainer.predict(inputs).values()))
-        picked = scores.argmax(dim=1).cpu().numpy()
-        right += int((picked == batch[labels]).sum())
-        count += batch[labels].size
-    return right / count
+    from onnxtrain.cli.losses import CLASSES, Goal
+    from onnxtrain.cli.metrics import measure
+
+    goal = Goal("cross_entropy", "cross_entropy", CLASSES)
+    return measure(trainer, batches, goal, ("accuracy",))["val_accuracy"]

@@ -1,10 +1,10 @@
-"""``onnxtrain fit``: train a model on a file of data."""
+"""``onnxtrain fit``: train a model on data."""
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,55 +12,42 @@ from onnxtrain.cli import fit_options as options
 from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
+    from onnxtrain.cli.asked import Run
+    from onnxtrain.cli.feeding import Feeding
     from onnxtrain.cli.loop import Loop
-    from onnxtrain.data import Batches
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Everything that the user asked for."""
-
-    model: pathlib.Path
-    data: pathlib.Path
-    loss: str
-    optimizer: str
-    lr: float | None
-    epochs: int
-    steps: int | None
-    batch_size: int | None
-    trainable: list[str]
-    chosen: dict[str, str]
-    val_split: float
-    weight_decay: float
-    clip_grad_norm: float | None
-    batch_norm: str
-    dropout: bool
-    device: str | None
-    seed: int
-    deterministic: bool
-    out: pathlib.Path
-    checkpoint: pathlib.Path | None
-    resume: bool
-    checkpoint_every: int
-
-    @property
-    def checkpoint_path(self) -> pathlib.Path:
-        """Where checkpoints go, named or not."""
-        return self.checkpoint or self.out.with_suffix(".ckpt")
 
 
 def fit(
     model: options.Model,
     data: options.Data,
     loss: options.Loss,
+    output: options.Output = None,
     optimizer: options.Optimizer = "adamw",
     lr: options.LearningRate = None,
+    schedule: options.LearningSchedule = options.Schedule.constant,
+    warmup: options.Warmup = 0,
+    final_lr: options.FinalLr = 0.0,
     epochs: options.Epochs = 10,
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
+    accumulate: options.Accumulate = 1,
     trainable: options.Trainable = None,
+    freeze: options.Freeze = None,
+    last: options.Last = None,
+    biases_only: options.BiasesOnly = False,
     mapping: options.Map = None,
+    first_label: options.FirstLabel = 0,
+    image_size: options.ImageSize = None,
+    image_stretch: options.ImageStretch = False,
+    image_mean: options.ImageMean = "0",
+    image_std: options.ImageStd = "1",
+    val_data: options.ValData = None,
     val_split: options.ValSplit = 0.0,
+    val_every: options.ValEvery = 0,
+    metric: options.Metric = None,
+    monitor: options.Monitor = "val_loss",
+    patience: options.Patience = None,
+    keep: options.KeepWhich = None,
     weight_decay: options.WeightDecay = 0.0,
     clip_grad_norm: options.ClipGradNorm = None,
     batch_norm: options.BatchNorm = options.BatchNormMode.train,
@@ -72,50 +59,37 @@ def fit(
     checkpoint: options.Checkpoint = None,
     resume: options.Resume = False,
     checkpoint_every: options.CheckpointEvery = 0,
+    log: options.Log = None,
+    log_every: options.LogEvery = 10,
+    tensorboard: options.TensorBoard = None,
+    report: options.Report = None,
+    plot: options.Plot = None,
+    config: options.Config = None,
 ) -> None:
     """Train a model and write the trained model.
 
     Ctrl-C (or SIGTERM) saves a checkpoint and stops; the same command with --resume goes on from
     there exactly as if it had not been stopped.
     """
-    asked = Run(
-        model=model,
-        data=data,
-        loss=loss,
-        optimizer=optimizer,
-        lr=lr,
-        epochs=epochs,
-        steps=steps,
-        batch_size=batch_size,
-        trainable=trainable or [],
-        chosen=_pairs(mapping or []),
-        val_split=val_split,
-        weight_decay=weight_decay,
-        clip_grad_norm=clip_grad_norm,
-        batch_norm=batch_norm.value,
-        dropout=dropout,
-        device=device,
-        seed=seed,
-        deterministic=deterministic,
-        out=out,
-        checkpoint=checkpoint,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-    )
-    run(asked)
+    given = dict(locals())
+    from onnxtrain.cli.asked import asked
+
+    del given["config"]  # its values are the defaults of the other options by now
+    run(asked(given))
 
 
 def run(asked: Run) -> None:
     """Prepare, train, and write the result; a stopped run leaves a checkpoint."""
+    from onnxtrain.cli.preparing import prepare
     from onnxtrain.cli.progress import display
 
     _check_files(asked)
-    loop = prepare(asked)
+    loop, fed = prepare(asked)
     if asked.resume:
         loop.resume()
         if asked.lr is not None:
             loop.trainer.lr = asked.lr
-    _announce(asked, loop)
+    _announce(asked, loop, fed)
     received = loop.run(display(loop.total, loop.position))
     if received is not None:
         typer.echo(
@@ -124,19 +98,28 @@ def run(asked: Run) -> None:
             "run the same command with --resume to go on from there"
         )
         raise typer.Exit(128 + received)
-    loop.trainer.save(asked.out)
-    typer.echo(f"wrote {asked.out}")
+    _finish(asked, loop)
+
+
+def _finish(asked: Run, loop: Loop) -> None:
+    """Write the trained model and what was asked for beside it."""
     if asked.checkpoint is not None:
         loop.save()
-    else:
+    watch = loop.watch
+    if watch is not None and watch.best is not None:
+        if loop.position < loop.total:
+            typer.echo(
+                f"stopped after step {loop.position} of {loop.total}: no better {watch.monitor} "
+                f"in {watch.bad} validations"
+            )
+        if loop.best is not None:
+            loop.trainer.resume(loop.best)
+            typer.echo(f"best {watch.monitor} {watch.best:.4g}, after step {watch.step}")
+    loop.trainer.save(asked.out)
+    typer.echo(f"wrote {asked.out}")
+    if asked.checkpoint is None:
         loop.checkpoint.unlink(missing_ok=True)
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in texts)
-    if bad := [name for name, array in pairs.items() if not name or not array]:
-        raise OnnxTrainError(f"--map takes INPUT=ARRAY, not '{bad[0]}'")
-    return pairs
+        asked.best_path.unlink(missing_ok=True)
 
 
 def _check_files(asked: Run) -> None:
@@ -153,68 +136,37 @@ def _check_files(asked: Run) -> None:
             "  add --resume to continue from it, remove it to start anew, or name another file "
             "with --checkpoint"
         )
-    for file in (asked.out, path):
-        if not file.absolute().parent.is_dir():
-            raise OnnxTrainError(f"cannot write '{file}': there is no folder '{file.parent}'")
+    for file in (asked.out, path, asked.log, asked.report, asked.plot):
+        if file is not None:
+            _check_folder(file)
 
 
-def prepare(asked: Run) -> Loop:
-    """The loop that does what was asked for."""
-    from onnxtrain.cli.device import checked_device
-    from onnxtrain.cli.feeding import digest, feeding, figures
-    from onnxtrain.cli.loop import Loop
-    from onnxtrain.training.trainer import Trainer
-
-    trainer = Trainer(
-        asked.model,
-        loss=asked.loss,
-        optimizer=asked.optimizer,
-        lr=options.DEFAULT_LR if asked.lr is None else asked.lr,
-        trainable=asked.trainable or "auto",
-        device=checked_device(asked.device),
-        weight_decay=asked.weight_decay,
-        clip_grad_norm=asked.clip_grad_norm,
-        batch_norm=asked.batch_norm,
-        dropout=asked.dropout,
-        seed=asked.seed,
-        deterministic=asked.deterministic,
-    )
-    fed = feeding(trainer, asked)
-    per_epoch = fed.training.order.steps_per_epoch
-    return Loop(
-        trainer,
-        fed.training,
-        total=asked.steps or asked.epochs * per_epoch,
-        checkpoint=asked.checkpoint_path,
-        every=asked.checkpoint_every,
-        settings=_settings(asked, fed.training, digest(fed)),
-        validate=lambda: figures(trainer, fed.validation, asked.loss),
-    )
+def _check_folder(file: pathlib.Path) -> None:
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise OnnxTrainError(
+            f"cannot write '{file}': there is no folder '{file.parent}'\n  mkdir -p {file.parent}"
+        )
+    if not os.access(folder, os.W_OK):
+        raise OnnxTrainError(
+            f"cannot write '{file}': nothing may be written into '{file.parent}'\n"
+            "  name a file in another folder"
+        )
 
 
-def _settings(asked: Run, batches: Batches, data: str) -> dict[str, Any]:
-    """What decides the course of a training besides the checkpoint itself."""
-    return {
-        "loss": asked.loss,
-        "optimizer": asked.optimizer,
-        "weight decay": asked.weight_decay,
-        "gradient norm": asked.clip_grad_norm,
-        "batch norm": asked.batch_norm,
-        "dropout": asked.dropout,
-        "batch size": batches.order.batch_size,
-        "validation split": asked.val_split,
-        "seed": asked.seed,
-        "data": data,
-    }
-
-
-def _announce(asked: Run, loop: Loop) -> None:
+def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
     trained = [d for d in loop.trainer.decisions if d.trained]
     order = loop.batches.order
     typer.echo(
         f"{asked.model}: {len(trained)} of {len(loop.trainer.decisions)} tensors "
         f"({sum(d.elements for d in trained):,} elements) train on {loop.trainer.device}"
     )
+    for name, words in fed.classes.items():
+        shown = ", ".join(f"{number} {word}" for number, word in enumerate(words[:12]))
+        more = f" and {len(words) - 12} more" if len(words) > 12 else ""
+        typer.echo(f"classes of '{name}': {shown}{more}")
+    if fed.validation is not None:
+        typer.echo(f"held out: {fed.validation.order.samples:,} samples")
     typer.echo(
         f"{asked.data}: {order.samples:,} samples, {order.steps_per_epoch:,} steps an epoch "
         f"of {order.batch_size} samples"

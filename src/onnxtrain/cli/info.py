@@ -145,7 +145,7 @@ def _stuck(node: ir.Node, model: ir.Model) -> bool:
     if _with_kernel([node], model, CPU):
         return False
     version = opset_of(node, model.graph.opset_imports)
-    schema = schemas.get(node.domain, node.op_type, version)
+    schema: Any = schemas.get(node.domain, node.op_type, version)
     return schema is None or not (schema.has_function or schema.has_context_dependent_function)
 
 

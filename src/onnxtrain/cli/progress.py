@@ -46,7 +46,7 @@ class Display:
         """Count a step; the loss is only read when it is shown."""
         self.done += 1
         self._samples += samples
-        self._sum = self._sum + loss.detach()
+        self._sum = self._sum + loss.detach().double()
         self._count += 1
         if time.monotonic() - self._shown >= self._seconds:
             self.show(finite(float(loss), self.done))
@@ -57,6 +57,14 @@ class Display:
         mean = float(self._sum) / max(self._count, 1)
         self._sum, self._count = 0.0, 0
         return finite(mean, self.done)
+
+    def partial(self) -> tuple[float, int]:
+        """Sum and number of the losses since the mean was last asked for."""
+        return float(self._sum), self._count
+
+    def restore(self, total: float, count: int) -> None:
+        """Go on from a sum of an earlier run, so that the next mean is that of all steps."""
+        self._sum, self._count = total, count
 
     @property
     def rate(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from onnxtrain.data.read import Array
+from onnxtrain.data.arrays import Array
 from onnxtrain.errors import FeedError
 
 Indices = npt.NDArray[np.int64]

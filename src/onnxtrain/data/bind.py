@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from onnxtrain.data.read import Array, Arrays
+from onnxtrain.data.arrays import Array, Arrays, Slot
 from onnxtrain.errors import FeedError
 
-LABELS = ("labels", "label", "target", "targets", "y")
-"""Names under which data files keep what a model should answer."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Slot:
-    """An input that wants an array.
-
-    Attributes:
-        name: Name of the input.
-        dtype: Its element type.
-        shape: Its dimensions, the batch first; None where a dimension is free.
-        aliases: Other names that an array for it may have.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...] | None = None
-    aliases: tuple[str, ...] = ()
+Classes = dict[str, list[str]]
+"""Words that stand for classes, in the order of the classes, by slot."""
 
 
 def bind(
-    data: Arrays, slots: Sequence[Slot], chosen: Mapping[str, str] | None = None
+    data: Arrays,
+    slots: Sequence[Slot],
+    chosen: Mapping[str, str] | None = None,
+    classes: Classes | None = None,
 ) -> dict[str, Array]:
     """An array for every slot.
 
@@ -45,6 +30,8 @@ def bind(
         data: The arrays.
         slots: What must be fed.
         chosen: Names of arrays by names of slots, where the user says so.
+        classes: What words mean. Words of a slot that is not in it are numbered in alphabetical
+            order and added, so that other data can be read in the same way.
 
     Raises:
         FeedError: if a slot stays empty, or an array fits neither its type nor its shape.
@@ -54,6 +41,7 @@ def bind(
         raise FeedError(
             f"the model has no input {unknown[0]!r}\n"
             f"  inputs  {', '.join(slot.name for slot in slots)}"
+            + _meant(unknown[0], [slot.name for slot in slots], "--map ", "=ARRAY")
         )
     left = dict(data.values)
     found: dict[str, Array] = {}
@@ -67,9 +55,16 @@ def bind(
         empty = []
     if empty:
         _explain(empty, data, left)
-    fitted = {slot.name: _fit(slot, found[slot.name]) for slot in slots}
+    words = {} if classes is None else classes
+    fitted = {slot.name: _fit(slot, found[slot.name], words) for slot in slots}
     _check_lengths(fitted, data)
     return fitted
+
+
+def _meant(name: str, known: Iterable[str], before: str, behind: str = "") -> str:
+    """A line with what was probably meant, if something is near enough."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"\n  did you mean  {before}{close[0]}{behind}" if close else ""
 
 
 def _named(slot: Slot, left: dict[str, Array], chosen: str | None, data: Arrays) -> Array | None:
@@ -80,6 +75,7 @@ def _named(slot: Slot, left: dict[str, Array], chosen: str | None, data: Arrays)
             raise FeedError(
                 f"there is no array {chosen!r} for input '{slot.name}' in '{data.source}'\n"
                 f"  have  {', '.join(data.values)}"
+                + _meant(chosen, data.values, f"--map {slot.name}=")
             )
         return array
     for name in (slot.name, *slot.aliases):
@@ -101,13 +97,31 @@ def _take(name: str, left: dict[str, Array], tabular: bool) -> Array | None:
     }
     if not numbered:
         return None
-    return np.stack([left.pop(numbered[i]) for i in sorted(numbered)], axis=1)
+    return _joined({numbered[i]: left.pop(numbered[i]) for i in sorted(numbered)})
+
+
+def _joined(columns: Mapping[str, Array]) -> Array:
+    """Columns side by side."""
+    if len(columns) == 1:
+        (only,) = columns.values()
+        return only if only.ndim > 1 else only[:, None]
+    if words := [name for name, column in columns.items() if column.dtype.kind == "U"]:
+        raise FeedError(
+            f"column '{words[0]}' has words, the model wants numbers\n"
+            "  replace the words by numbers, or leave out the column"
+        )
+    if wide := [name for name, column in columns.items() if column.ndim > 1]:
+        raise FeedError(
+            f"column '{wide[0]}' has lists, and is not the only one that is left\n"
+            "  say which column feeds which input with --map INPUT=COLUMN"
+        )
+    return np.stack(list(columns.values()), axis=1)
 
 
 def _rest(left: dict[str, Array], tabular: bool) -> Array | None:
     """All that nobody named, if it can only be meant for the one slot that is empty."""
     if tabular and left:
-        return np.stack(list(left.values()), axis=1)
+        return _joined(left)
     return next(iter(left.values())) if len(left) == 1 else None
 
 
@@ -117,30 +131,50 @@ def _explain(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Array]) -> 
         f"no data for {wanted} in '{data.source}'\n"
         f"  have     {', '.join(data.values) or 'nothing'}\n"
         f"  not used {', '.join(left) or 'nothing'}\n"
-        f"  name the array like the input, or say which one with --map {empty[0].name}=ARRAY"
+        f"  name the array like the input, or say which one with "
+        f"--map {empty[0].name}={next(iter(left), 'ARRAY')}"
     )
 
 
-def _fit(slot: Slot, array: Array) -> Array:
+def _fit(slot: Slot, array: Array, classes: Classes) -> Array:
     """The array in the slot's type and shape; nothing is lost on the way."""
     if array.ndim == 0:
         raise FeedError(
             f"the array for '{slot.name}' is a single number; its first axis must count samples"
         )
+    if array.dtype.kind == "U" and slot.dtype.kind in "iu":
+        array = _numbered(slot, array, classes)
     return np.ascontiguousarray(_reshaped(slot, _cast(slot, array)))
+
+
+def _numbered(slot: Slot, words: Array, classes: Classes) -> Array:
+    """The number of each word's class."""
+    known = classes.setdefault(slot.name, [str(word) for word in np.unique(words)])
+    if unknown := sorted(set(words.ravel().tolist()) - set(known)):
+        raise FeedError(
+            f"'{unknown[0]}' is no class of '{slot.name}'\n  classes  {', '.join(known)}"
+        )
+    numbers = {word: number for number, word in enumerate(known)}
+    return np.array([numbers[word] for word in words.ravel().tolist()]).reshape(words.shape)
 
 
 def _cast(slot: Slot, array: Array) -> Array:
     if array.dtype == slot.dtype:
         return array
     if array.dtype.kind not in "biuf" and array.dtype.kind != "V":
-        raise FeedError(f"the array for '{slot.name}' has type {array.dtype}, not numbers")
+        shown = "words" if array.dtype.kind == "U" else f"type {array.dtype}"
+        raise FeedError(
+            f"the array for '{slot.name}' has {shown}, not numbers\n"
+            f"  the model takes {slot.dtype}: replace them by numbers"
+        )
     with np.errstate(invalid="ignore", over="ignore"):
         cast = array.astype(slot.dtype)
     if slot.dtype.kind in "iub" and not np.array_equal(cast.astype(array.dtype), array):
         raise FeedError(
             f"the array for '{slot.name}' has values that are no {slot.dtype}\n"
-            f"  it is {array.dtype}, from {array.min()} to {array.max()}"
+            f"  it is {array.dtype}, from {array.min()} to {array.max()}\n"
+            f"  if that is not what '{slot.name}' should get, name the right array with "
+            f"--map {slot.name}=ARRAY"
         )
     return cast
 
@@ -164,7 +198,18 @@ def _reshaped(slot: Slot, array: Array) -> Array:
     shown = ", ".join("?" if want is None else str(want) for want in wanted)
     raise FeedError(
         f"the array for '{slot.name}' has samples of shape {list(have)}, the model wants [{shown}]"
+        + _other_layout(slot, wanted, have)
     )
+
+
+def _other_layout(slot: Slot, wanted: Sequence[int | None], have: Sequence[int]) -> str:
+    """The cure, where the axes only stand in another order."""
+    if len(have) == len(wanted) == 3 and None not in wanted:
+        for order in ((2, 0, 1), (1, 2, 0)):
+            if tuple(have[i] for i in order) == tuple(wanted):
+                axes = (0, *(i + 1 for i in order))
+                return f"\n  the axes stand in another order: save array.transpose{axes}"
+    return f"\n  if it is meant for another input, say so with --map {slot.name}=ARRAY"
 
 
 def _check_lengths(arrays: Mapping[str, Array], data: Arrays) -> None:

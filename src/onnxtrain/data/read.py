@@ -1,59 +1,73 @@
-"""Arrays from files: ``.npz``, ``.csv``, and folders of them."""
+"""Arrays from wherever they are: files, folders of files, folders of images, Python functions."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import os
 import pathlib
 import zipfile
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from onnxtrain.data import calls, images, tables
+from onnxtrain.data.arrays import Array, Arrays, Slot
 from onnxtrain.errors import FeedError
 
-Array = npt.NDArray[Any]
+SUFFIXES = (".npz", ".csv", ".parquet")
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrays:
-    """Named arrays whose first axis counts samples.
+def read(
+    source: str | os.PathLike[str],
+    slots: Sequence[Slot] = (),
+    pictures: images.Pictures | None = None,
+) -> Arrays:
+    """Read all data of a source.
 
-    Attributes:
-        values: The arrays.
-        tabular: Whether they are the columns of a table, which may be joined to wider arrays.
-        source: Where they come from, for messages.
-    """
-
-    values: dict[str, Array]
-    tabular: bool
-    source: str
-
-
-def read(path: str | os.PathLike[str]) -> Arrays:
-    """Read a file of arrays, or all such files of a folder in the order of their names.
+    Args:
+        source: A file, a folder of files (read in the order of their names), a folder of images
+            with one folder a class, or a function as ``module:function``.
+        slots: What the data is for; images and functions are read to fit it.
+        pictures: How images become arrays.
 
     Raises:
-        FeedError: if a file is missing, damaged or of another kind, or if the files of a folder
-            do not fit together.
+        FeedError: if the source is missing, damaged or of another kind, or if the files of a
+            folder do not fit together.
     """
-    place = pathlib.Path(path)
+    place = pathlib.Path(source)
+    if not place.exists() and calls.is_call(os.fspath(source)):
+        return calls.read(os.fspath(source), slots)
     if place.is_dir():
+        if images.classes_of(place):
+            return images.read(place, slots, pictures or images.Pictures())
         return _read_folder(place)
+    return _read_file(place)
+
+
+def _read_file(place: pathlib.Path) -> Arrays:
     reader = _READERS.get(place.suffix.lower())
-    if reader is None:
+    if reader is None and place.exists():
         raise FeedError(
             f"cannot read data from '{place}': its kind is not known\n"
-            f"  give a {' or '.join(_READERS)} file, or a folder of them"
+            f"  give a {' or '.join(SUFFIXES)} file, a folder of them, a folder of images with "
+            "one folder a class, or module:function"
         )
     try:
+        if reader is None:
+            raise FileNotFoundError
         return reader(place)
     except FileNotFoundError:
-        raise FeedError(f"cannot read data: there is no file '{place}'") from None
+        raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place)}") from None
     except OSError as error:
         raise FeedError(f"cannot read data from '{place}': {error.strerror or error}") from error
+
+
+def _nearby(place: pathlib.Path) -> str:
+    """What could have been meant instead of a file that is not there."""
+    folder = place.parent
+    if not folder.is_dir():
+        return f"\n  there is no folder '{folder}' either"
+    found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+    return f"\n  '{folder}' has  {', '.join(found[:8])}" if found else ""
 
 
 def _read_npz(path: pathlib.Path) -> Arrays:
@@ -73,48 +87,18 @@ def _read_npz(path: pathlib.Path) -> Arrays:
     return Arrays(values, tabular=False, source=str(path))
 
 
-def _read_csv(path: pathlib.Path) -> Arrays:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file), [])]
-    if not names or any(_is_number(name) for name in names):
-        raise FeedError(
-            f"cannot read data from '{path}': its first line must name the columns\n"
-            f"  it begins with  {','.join(names[:8]) or 'nothing'}"
-        )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise FeedError(f"cannot read data from '{path}': two columns are called {twice[0]!r}")
-    try:
-        rows = np.loadtxt(
-            path, delimiter=",", skiprows=1, ndmin=2, quotechar='"', encoding="utf-8-sig"
-        )
-    except ValueError as error:
-        raise FeedError(
-            f"cannot read data from '{path}': {error}\n"
-            "  every field below the first line must be a number"
-        ) from error
-    if rows.size == 0 or rows.shape[1] != len(names):
-        found = "no rows" if rows.size == 0 else f"rows of {rows.shape[1]}"
-        raise FeedError(f"cannot read data from '{path}': {len(names)} columns, but {found}")
-    columns = {name: rows[:, i] for i, name in enumerate(names)}
-    return Arrays(columns, tabular=True, source=str(path))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-_READERS = {".npz": _read_npz, ".csv": _read_csv}
+_READERS = {".npz": _read_npz, ".csv": tables.read_csv, ".parquet": tables.read_parquet}
 
 
 def _read_folder(folder: pathlib.Path) -> Arrays:
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in _READERS)
     if not files:
-        raise FeedError(f"cannot read data: '{folder}' has no {' or '.join(_READERS)} file")
-    parts = [read(file) for file in files]
+        raise FeedError(
+            f"cannot read data: '{folder}' has no {' or '.join(SUFFIXES)} file\n"
+            "  images go into one folder a class, say "
+            f"'{folder / 'cat' / '1.png'}' and '{folder / 'dog' / '1.png'}'"
+        )
+    parts = [_read_file(file) for file in files]
     first = parts[0]
     for part in parts[1:]:
         if part.values.keys() != first.values.keys():
@@ -128,3 +112,6 @@ def _read_folder(folder: pathlib.Path) -> Arrays:
     except ValueError as error:
         raise FeedError(f"the files of '{folder}' do not fit together: {error}") from error
     return Arrays(joined, tabular=all(p.tabular for p in parts), source=str(folder))
+
+
+__all__ = ["Array", "Arrays", "read"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
@@ -99,6 +102,37 @@ def dynamic_quantize_matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     xs = [value for value in (a, scale, bias) if value is not None]
     found = [*through(op, formula, xs, [dy]), None]
     return [found[0], None, found[1], None, found[2]][: len(node.inputs)]
+
+
+@gradient("DynamicQuantizeLSTM", domain=MS, all_outputs=True)
+def dynamic_quantize_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """That of LSTM with real weights: straight through the rounding of x and h."""
+    x, w, r, b, lengths, h0, c0, p, w_scale, w_zero, r_scale, r_zero = inputs_of(node, 12)
+    optional = [value for value in (b, h0, c0, p) if value is not None]
+    assert x is not None and w_scale is not None and r_scale is not None
+
+    def formula(op: Ops, x: ir.Value, sw: ir.Value, sr: ir.Value, *more: ir.Value) -> list[Any]:
+        rest = iter(more)
+        given = [None if value is None else next(rest) for value in (b, h0, c0, p)]
+        weights = [_per_gate(op, *one) for one in ((w, w_zero, sw), (r, r_zero, sr))]
+        states = [x, *weights, given[0], lengths, *given[1:]]
+        return list(op.LSTM(*states, **forwarded(node), _outputs=3))
+
+    arrived = [*dys, None, None][:3]
+    found = through(op, formula, [x, w_scale, r_scale, *optional], arrived)
+    rest = iter(found[3:])
+    d_b, d_h0, d_c0, d_p = (None if v is None else next(rest) for v in (b, h0, c0, p))
+    grads = [found[0], None, None, d_b, None, d_h0, d_c0, d_p, found[1], None, found[2], None]
+    return grads[: len(node.inputs)]
+
+
+def _per_gate(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
+    """Real weights [directions, gates, inputs] from bytes [directions, inputs, gates]."""
+    assert x is not None
+    shape = op.Concat(op.Slice(op.shape(x), op.ints([0]), op.ints([1])), op.ints([1, -1]), axis=0)
+    sides = [None if value is None else op.Reshape(value, shape) for value in (zero, scale)]
+    assert sides[1] is not None
+    return op.Transpose(_real(op, x, sides[0], sides[1]), perm=[0, 2, 1])
 
 
 @gradient("MatMulIntegerToFloat", domain=MS)

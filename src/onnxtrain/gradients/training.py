@@ -92,7 +92,7 @@ def div_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     return through(op, formula, operands(node), [*gs, None][:2])
 
 
-@gradient("InvertibleLayerNormalizationGrad", domain=MS, all_outputs=True)
-def invertible_layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+@gradient("InvertibleLayerNormalizationGrad", "MatMulNBitsGrad", domain=MS, all_outputs=True)
+def gradient_operator(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """Differentiated by torch, in everything that it takes."""
     return pulled_back(op, node, gs)

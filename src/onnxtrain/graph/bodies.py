@@ -98,9 +98,9 @@ def lift(model: ir.Model, wanted: Callable[[BodyTensor], bool]) -> None:
     for one in body_tensors(model):
         if one.value.is_graph_output() or not wanted(one):
             continue
-        shape = ir.Shape(one.tensor.shape)
-        lifted = ir.Value(name=one.name, type=ir.TensorType(one.tensor.dtype), shape=shape)
-        lifted.const_value = one.tensor
+        lifted = ir.Value(name=one.name, const_value=one.tensor)
+        lifted.type = ir.TensorType(one.tensor.dtype)
+        lifted.shape = ir.Shape(one.tensor.shape.numpy())
         producer, body = one.value.producer(), one.value.graph
         one.value.replace_all_uses_with(lifted)
         if producer is not None:

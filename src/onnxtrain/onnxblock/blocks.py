@@ -105,9 +105,7 @@ class Clip(Operator):
 class Constant(Block):
     """A number as an initializer of rank 0, float unless another element type is given."""
 
-    def __init__(
-        self, value_float: float, element_type: onnx.TensorProto.DataType = onnx.TensorProto.FLOAT
-    ) -> None:
+    def __init__(self, value_float: float, element_type: int = onnx.TensorProto.FLOAT) -> None:
         super().__init__()
         self.value = value_float
         self.element_type = element_type

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,49 @@ import numpy.typing as npt
 import onnx
 
 from onnxtrain.onnxblock.check import infer_types
-from onnxtrain.onnxblock.values import exists, require_value
+from onnxtrain.onnxblock.values import element_type, require_value
 from onnxtrain.types import MS
 
 ML = "ai.onnx.ml"
-_VERSION_OF_DOMAIN = {MS: 1, ML: 3}
-_numbers = itertools.count(1)
+TRAINING = "ai.onnx.preview.training"
+_VERSION_OF_DOMAIN = {MS: 1, ML: 3, TRAINING: 1}
+_GENERATED = re.compile(r"onnx::.*::(\d+)(?:/.*)?")
+
+
+class _Numbers:
+    """The number of the next generated name."""
+
+    next = 1
+
+
+def reserve_names(model: onnx.ModelProto) -> None:
+    """See to it that no generated name is one that the model has already."""
+    used = [
+        int(match[1])
+        for name in _names(model.graph)
+        if (match := _GENERATED.fullmatch(name)) is not None
+    ]
+    _Numbers.next = max([_Numbers.next, *(number + 1 for number in used)])
 
 
 def generate_name(model: onnx.ModelProto, token: str) -> str:
-    """A name that neither this process nor the model has used: ``onnx::<token>::<number>``."""
-    while True:
-        name = f"onnx::{token}::{next(_numbers)}"
-        if not exists(model, name) and all(node.name != name for node in model.graph.node):
-            return name
+    """A name that neither this process nor the opened model has: ``onnx::<token>::<number>``."""
+    del model  # its names were reserved when it was opened: looking them all up takes too long
+    name = f"onnx::{token}::{_Numbers.next}"
+    _Numbers.next += 1
+    return name
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names of all values and nodes of a graph and of the bodies in it."""
+    for value in (*graph.input, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield node.name
+        yield from node.output
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _names(attribute.g)
 
 
 def add_node(
@@ -44,17 +73,20 @@ def add_node(
     model.graph.node.append(node)
 
 
-def add_constant(
-    model: onnx.ModelProto, token: str, value: npt.ArrayLike, element_type: int
-) -> str:
+def add_constant(model: onnx.ModelProto, token: str, value: npt.ArrayLike, dtype: int) -> str:
     """Append an initializer of the given element type; gives its name.
 
     A number becomes a tensor of rank 0, which never changes the rank of what it is combined with.
     """
     name = generate_name(model, token)
-    array = np.asarray(value).astype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+    array = np.asarray(value).astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
     model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     return name
+
+
+def number(model: onnx.ModelProto, value: float, like: str) -> str:
+    """Append a number of the element type of another value; gives its name."""
+    return add_constant(model, "number", value, element_type(model, like))
 
 
 def add_input_like(model: onnx.ModelProto, like: onnx.ValueInfoProto, name: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import onnx
 
+from onnxtrain.onnxblock.edit import reserve_names
 from onnxtrain.types import MS, ONNX
 
 NEWEST_OPSET = 21
@@ -139,6 +140,7 @@ def _opened(model: onnx.ModelProto, path: str | None = None) -> Iterator[ModelAc
             "cannot open a model: another one is being edited\n"
             "  leave the context of onnxblock.base or onnxblock.empty_base first"
         )
+    reserve_names(model)
     accessor = ModelAccessor(model, path)
     _Open.accessor = accessor
     try:

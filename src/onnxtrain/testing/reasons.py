@@ -28,8 +28,7 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
         "GistPackMsfp15Decoder GistPackMsfp15Encoder",
     ),
     ("hands tensors to the program that runs the step", MS, "YieldOp"),
-    ("weights in bytes are run, not trained", MS, "DynamicQuantizeLSTM"),
-    ("the second gradient is not defined", MS, "MatMulNBitsGrad PythonOpGrad"),
+    ("the second gradient is not defined", MS, "PythonOpGrad"),
     ("code of the user's own; its gradient is declared with @gradient", MS, "TritonOp"),
 )
 REASONS: dict[str, str] = {

@@ -37,6 +37,7 @@ FAMILIES = (
     "summary",
     "tensor",
     "text",
+    "vector_jacobian",
     "vision",
 )
 """Modules of ``onnxtrain.testing.cases``."""

@@ -22,6 +22,8 @@ MOMENTS = {"first_order_moments": "momentum0", "second_order_moments": "momentum
 """Inputs of optimizer models that carry state, and its names in checkpoints."""
 _NEEDED = ("learning_rate", "params", "gradients")
 _INPUTS = ("learning_rate", "step", "params", "gradients", *MOMENTS)
+_UPDATED = "updated_"
+"""Outputs of optimizer models that do not update in place: new values of the input so called."""
 
 
 class Optimizer:
@@ -42,6 +44,7 @@ class Optimizer:
         plan = planned(model, default_registry(), LowerOptions(provider))
         self._program = Program(plan, module.device)
         self._inputs = [a.name for a in plan.inputs]
+        self._outputs = [a.name for a in plan.outputs]
         self._lists: dict[str, list[torch.Tensor]] | None = None
         state = module.state
         state.optimizer = state.optimizer or OptimizerState()
@@ -79,7 +82,10 @@ class Optimizer:
             "step": torch.tensor([self.state.step + 1]),
         }
         feeds = {**scalars, **lists}
-        done = self._program(*(feeds[name] for name in self._inputs))[0]
+        done, *rest = self._program(*(feeds[name] for name in self._inputs))
+        for name, tensors in zip(self._outputs[1:], rest, strict=True):
+            if name.startswith(_UPDATED):
+                torch._foreach_copy_(lists[name.removeprefix(_UPDATED)], tensors)
         if bool(done.all()):
             self.state.step += 1
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from onnxtrain.errors import FeedError, OptionError
@@ -16,6 +17,7 @@ from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.training import resume
+from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, refuse_others, samples
 from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
 from onnxtrain.training.losses import (
@@ -28,6 +30,7 @@ from onnxtrain.training.losses import (
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
 from onnxtrain.training.runner import Runner
+from onnxtrain.training.selection import Selection, narrowed
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, decide, settle
 from onnxtrain.transforms.training_graph import parameters_to_inputs
@@ -45,12 +48,14 @@ class Trainer:
             ``f(outputs, batch)`` that gives a scalar. None takes the first output as the loss.
         optimizer: ``adamw``, ``sgd``, or an onnxblock optimizer.
         lr: Learning rate.
-        trainable: ``auto``, or names and glob patterns of parameters.
+        trainable: ``auto``, names and glob patterns of parameters, or a ``Selection``.
         device: ``cpu``, ``cuda``, ``cuda:1``; None takes CUDA if it is there.
         outputs: Outputs of the model that are passed to the loss; all by default for blocks and
             functions, the first one for a loss given by name.
         weight_decay: Decay of AdamW.
         clip_grad_norm: Largest norm of all gradients together; None for no limit.
+        lora: Train low-rank adapters of layers instead of weights; parameters that ``trainable``
+            names are trained too, and the statistics of BatchNormalization stay as they are.
         batch_norm: ``train`` uses the statistics of the batch, ``freeze`` the saved ones.
         dropout: Whether Dropout nodes saved in inference form drop values in training.
         seed: Seed of everything random in the step.
@@ -64,11 +69,12 @@ class Trainer:
         loss: LossLike | TorchLoss | None,
         optimizer: str | Block = "adamw",
         lr: float = 1e-3,
-        trainable: str | Sequence[str] = "auto",
+        trainable: str | Sequence[str] | Selection = "auto",
         device: str | None = None,
         outputs: Sequence[str] | None = None,
         weight_decay: float = 0.0,
         clip_grad_norm: float | None = None,
+        lora: LoraConfig | None = None,
         batch_norm: str = "train",
         dropout: bool = True,
         seed: int | None = None,
@@ -77,13 +83,22 @@ class Trainer:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
         self._source = load_source(model)
+        self._adapters = None if lora is None else Adapters(self._source, lora, seed)
         self._original = self._source.model
+        if self._adapters is not None:
+            self._original, batch_norm = self._adapters.model, "freeze"
+            trainable = self._adapters.trainable(trainable)
         self._torch_loss = torch_function(loss)
         working = working_copy(self._original)
         self.input_names = [str(value.name) for value in working.graph.inputs]
         self._outputs = loss_outputs(working, loss, outputs)
+        self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
         writable = weight_names(self._original)
+        chosen = trainable if isinstance(trainable, Selection) else Selection()
+        if isinstance(trainable, Selection):
+            trainable = list(trainable.include) or "auto"
         decisions = decide(working, trainable, self._outputs, known=writable)
+        decisions = narrowed(decisions, working, chosen)
         moving = [d.name for d in decisions if d.statistic and d.name in writable]
         self._moving = moving if batch_norm == "train" else []
         built = build_training(
@@ -115,6 +130,11 @@ class Trainer:
         self._predictor: Runner | None = None
 
     @property
+    def loss_output_names(self) -> list[str]:
+        """Outputs of the model that the loss takes."""
+        return list(self._outputs)
+
+    @property
     def parameters(self) -> dict[str, torch.Tensor]:
         """The trained parameters: live tensors by name."""
         return {p.name: p.tensor for p in self.state.parameters.in_order(trainable=True)}
@@ -138,9 +158,16 @@ class Trainer:
     def lr(self, value: float) -> None:
         self.optimizer.set_learning_rate(value)
 
-    def step(self, batch: Batch) -> torch.Tensor:
-        """Forward, backward and update on one batch; gives the loss, on the device."""
-        loss = self._forward_backward(batch)
+    def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
+        """Forward, backward and update; gives the loss, on the device.
+
+        Several batches are one step over all of their samples: only one of them is in memory at a
+        time, and their gradients are averaged, each weighted by its number of samples.
+        """
+        if isinstance(batch, (list, tuple)):
+            loss = self._accumulated(batch)
+        else:
+            loss = self._forward_backward(batch)  # type: ignore[arg-type]
         self.optimizer.step()
         return loss
 
@@ -193,8 +220,35 @@ class Trainer:
         Raises:
             SaveError: if the file could not be written; what was there before is untouched.
         """
-        values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
-        save_trained(self._source, values, path)
+        if self._adapters is None:
+            save_trained(self._source, self._values(), path)
+        else:
+            self._adapters.save(self._values(), path)
+
+    def save_adapter(
+        self, path: str | os.PathLike[str], model: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write the trained adapters alone, in the format that onnxruntime loads.
+
+        Args:
+            path: The file to write or replace, usually ``*.onnx_adapter``.
+            model: Where to write the model that takes such adapters as optional inputs; parameters
+                that were trained besides the adapters are in it.
+
+        Raises:
+            OptionError: if the trainer has no adapters.
+            SaveError: if a file could not be written; what was there before is untouched.
+        """
+        if self._adapters is None:
+            raise OptionError("there is no adapter to save\n  give lora=LoraConfig() to the trainer")
+        values = self._values()
+        self._adapters.save_adapter(values, path)
+        if model is not None:
+            self._adapters.save_base(values, model)
+
+    def _values(self) -> dict[str, Any]:
+        """What training changes, as arrays."""
+        return {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
 
     def checkpoint(
         self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None
@@ -218,20 +272,42 @@ class Trainer:
         """
         return resume.read(self, path)
 
-    def _forward_backward(self, batch: Batch) -> torch.Tensor:
-        """The loss on one batch; the gradients are those of this batch alone."""
+    def _accumulated(self, batches: Sequence[Batch]) -> torch.Tensor:
+        """The mean loss over batches; the gradients are those of the mean.
+
+        The buffers hold Σ n_j·g_j/n_i after batch i of n_i samples, and the mean at the end.
+        """
+        if not batches:
+            raise FeedError("a step needs at least one batch, the list of batches is empty")
+        sizes = [samples(batch) for batch in batches]
+        buffers = [
+            p.grad_tensor
+            for p in self.state.parameters.in_order(trainable=True)
+            if p.grad_tensor is not None
+        ]
+        total: Any = 0.0
+        for index, (batch, size) in enumerate(zip(batches, sizes, strict=True)):
+            if index and size != sizes[index - 1]:
+                torch._foreach_mul_(buffers, sizes[index - 1] / size)
+            total = total + self._forward_backward(batch, reset=index == 0) * size
+        torch._foreach_mul_(buffers, sizes[-1] / sum(sizes))
+        mean: torch.Tensor = total / sum(sizes)
+        return mean
+
+    def _forward_backward(self, batch: Batch, reset: bool = True) -> torch.Tensor:
+        """The loss on one batch; its gradients replace those that are there, or are added."""
         runner = self.module.runner(training=True)
         names = [a.name for a in runner.user_inputs]
         inputs = pick(batch, names)
         function = self._torch_loss
         if function is None:
             refuse_others(batch, names)
-            loss: torch.Tensor = runner.run(inputs, reset=True)[0]
+            loss: torch.Tensor = runner.run(inputs, reset=reset)[0]
             return loss
         given = on_device(batch, self.device)
         return runner.run_split(
             inputs,
-            reset=True,
+            reset=reset,
             middle=lambda outputs: differentiated(function, self._outputs, outputs, given),
         )
 
@@ -249,6 +325,13 @@ class Trainer:
                 tensor.copy_(old)
             for generator, state in generators:
                 generator.set_state(state)
+
+
+def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:
+    """Sizes of a shape, None for those that are free; None if it is not known at all."""
+    if shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in shape)
 
 
 __all__ = ["Batch", "Trainer"]

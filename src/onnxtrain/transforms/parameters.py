@@ -217,9 +217,14 @@ def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
     """Values from which floating point numbers flow to the outputs."""
     reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
     for node in reversed(list(graph)):
-        if any(v in reached for v in node.outputs if carries_gradient(v)):
-            reached |= {v for v in reads(node) if carries_gradient(v)}
+        if any(v in reached for v in node.outputs if _may_carry(v)):
+            reached |= {v for v in reads(node) if _may_carry(v)}
     return reached
+
+
+def _may_carry(value: ir.Value) -> bool:
+    """Whether gradients may flow through a value; through one of unknown type they may."""
+    return value.type is None or carries_gradient(value)
 
 
 def _picked(

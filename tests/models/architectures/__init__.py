@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 
 from architectures.convolutional import MOBILENETV3, RESNET50, UNET
-from architectures.family import Example, Family, Inputs, exported, made
+from architectures.family import Example, Family, Inputs, drawn, exported, made
 from architectures.recast import recast
 from architectures.recurrent import LOOP, LSTM
 from architectures.transformer import BERT, GPT2, LLAMA, VIT
@@ -70,7 +70,12 @@ def _kept(name: str, dtype: torch.dtype, large: bool) -> onnx.ModelProto:
 
 @functools.cache
 def optimized(name: str, large: bool = False) -> onnx.ModelProto:
-    """The float32 model after the exporter's optimiser.
+    """The float32 model after the exporter's optimiser."""
+    return optimize(example(name, large=large).model)
+
+
+def optimize(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What the exporter's optimiser makes of a model.
 
     Constants are folded, which renames and transposes weights, and batch normalisation is folded
     into convolutions.
@@ -78,8 +83,21 @@ def optimized(name: str, large: bool = False) -> onnx.ModelProto:
     import onnxscript.optimizer
 
     copy = onnx.ModelProto()
-    copy.CopyFrom(example(name, large=large).model)
+    copy.CopyFrom(model)
     return onnxscript.optimizer.optimize(copy)
 
 
-__all__ = ["FAMILIES", "NAMES", "Cache", "Example", "Family", "Inputs", "example", "optimized"]
+__all__ = [
+    "FAMILIES",
+    "NAMES",
+    "Cache",
+    "Example",
+    "Family",
+    "Inputs",
+    "drawn",
+    "example",
+    "exported",
+    "made",
+    "optimize",
+    "optimized",
+]

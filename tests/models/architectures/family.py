@@ -161,9 +161,12 @@ def _opened(model: onnx.ModelProto, family: Family) -> onnx.ModelProto:
     for value in model.graph.input:
         for axis, name in family.axes[value.name].items():
             value.type.tensor_type.shape.dim[axis].dim_param = name
+    opened = {name for axes in family.axes.values() for name in axes.values()}
     for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    del model.graph.value_info[:]
+        dims = {dim.dim_param for dim in value.type.tensor_type.shape.dim}
+        if family.per_token and not opened <= dims:
+            value.type.tensor_type.ClearField("shape")
+            del model.graph.value_info[:]
     return model
 
 

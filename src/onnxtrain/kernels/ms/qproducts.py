@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import from_torch, to_torch
-from onnxtrain.kernels.nn.rnn.lstm import lstm
+from onnxtrain.kernels.nn.rnn.lstm import run
 from onnxtrain.kernels.quantization import BYTES, dynamic_quantize_linear, qlinear_conv, quantized
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
@@ -165,8 +165,11 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[Tensor, ...]:
-    """LSTM with w and r of bytes [directions, inputs, gates]; x and h stay real numbers."""
-    return lstm(
+    """LSTM with w and r of bytes [directions, inputs, gates]; x and h are rounded to bytes too.
+
+    The range of x is that of all times, the range of h that of one step.
+    """
+    return run(
         x,
         _transposed(w, w_scale, w_zero_point),
         _transposed(r, r_scale, r_zero_point),
@@ -180,9 +183,15 @@ def dynamic_quantize_lstm(
         activations=activations,
         clip=clip,
         direction=direction,
-        hidden_size=hidden_size,
         input_forget=input_forget,
+        read=_as_bytes,
     )
+
+
+def _as_bytes(x: Tensor) -> Tensor:
+    """Real numbers as bytes can tell them apart, by their own range."""
+    codes, scale, zero = dynamic_quantize_linear(x)
+    return (codes.to(x.dtype) - zero.to(x.dtype)) * scale
 
 
 def _transposed(q: Tensor, scale: Tensor, zero: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import blocks
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.loss.ends import number
+from onnxtrain.onnxblock.edit import number
 
 
 class WeightedSum(Block):

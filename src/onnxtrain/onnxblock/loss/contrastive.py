@@ -7,8 +7,9 @@ import onnx
 from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
-from onnxtrain.onnxblock.loss.ends import checked, input_of, number, reduced
+from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
 from onnxtrain.onnxblock.values import element_type
 
 _EPSILON = 1e-6

@@ -9,7 +9,8 @@ import onnx
 from onnxtrain.errors import ModelError, OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.loss.ends import checked, input_of, number, reduced
+from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
 from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import MS, ONNX
 

@@ -6,7 +6,8 @@ import onnx
 
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.loss.ends import REDUCTIONS, checked, number, reduced, target_of
+from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.loss.ends import REDUCTIONS, checked, reduced, target_of
 from onnxtrain.onnxblock.values import element_type
 
 

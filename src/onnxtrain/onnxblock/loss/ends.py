@@ -1,4 +1,4 @@
-"""What losses begin and end with: targets, numbers of the prediction's type, reductions."""
+"""What losses begin and end with: targets and reductions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from onnxtrain.onnxblock import blocks, edit
-from onnxtrain.onnxblock.values import element_type, exists, require_value
+from onnxtrain.onnxblock.values import exists, require_value
 
 REDUCTIONS: dict[str, type[blocks.ReduceMean | blocks.ReduceSum] | None] = {
     "mean": blocks.ReduceMean,
@@ -39,11 +39,6 @@ def target_of(model: onnx.ModelProto, prediction: str, name: str | None) -> str:
     if name and exists(model, name):
         return name
     return str(blocks.InputLike(prediction)(name))
-
-
-def number(model: onnx.ModelProto, value: float, like: str) -> str:
-    """Name of a constant of the element type of a value."""
-    return edit.add_constant(model, "number", value, element_type(model, like))
 
 
 def input_of(

@@ -8,7 +8,8 @@ import onnx
 from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.loss.ends import checked, number, reduced, target_of
+from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.loss.ends import checked, reduced, target_of
 from onnxtrain.onnxblock.values import element_type
 
 _SMALLEST = 2.0**-126

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx
 
-from onnxtrain.onnxblock import edit
+from onnxtrain.errors import OptionError
+from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.onnxblock import ForwardBlock, Parameters
-from onnxtrain.onnxblock.values import find_value
+from onnxtrain.onnxblock.optim.clip import clipped
+from onnxtrain.onnxblock.optim.sequences import (
+    FIRST_MOMENTS,
+    LEARNING_RATE,
+    PARAMS,
+    SECOND_MOMENTS,
+    STEP,
+    declare_flag,
+    declare_inputs,
+    elements,
+    updated,
+)
 from onnxtrain.types import MS
-
-_LEARNING_RATE = "learning_rate"
-_STEP = "step"
-_PARAMS = "params"
-_GRADIENTS = "gradients"
-_FIRST_MOMENTS = "first_order_moments"
-_SECOND_MOMENTS = "second_order_moments"
 
 
 class AdamWOptimizer(Block):
     """One AdamW step on sequences; weight decay is applied to the updated weight.
 
     ``w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + eps)``, then
-    ``w -= lr * decay * w``. Without bias correction the two powers count as 0.
+    ``w -= lr * decay * w``. Without bias correction the two powers count as 0. Mode 0 decays
+    first, and then ``w -= lr * m / ((1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + eps))``.
     """
 
     def __init__(
@@ -33,9 +38,11 @@ class AdamWOptimizer(Block):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float | None = 1e-6,
         weight_decay: float | None = 0.0,
+        adam_mode: int = 1,
     ) -> None:
         super().__init__()
         self.bias_correction = bias_correction
+        self.adam_mode = adam_mode
         self.betas = betas
         self.eps = eps
         self.weight_decay = weight_decay
@@ -65,10 +72,10 @@ class AdamWOptimizer(Block):
             "epsilon": float(self.eps or 0.0),
             "weight_decay": float(self.weight_decay or 0.0),
             "correct_bias": int(bool(self.bias_correction)),
-            "adam_mode": 1,
+            "adam_mode": self.adam_mode,
         }
         edit.add_node(self.base, "AdamWOptimizer", inputs, [flag], MS, attributes)
-        _declare_flag(self.base, flag)
+        declare_flag(self.base, flag)
         return flag
 
 
@@ -80,25 +87,8 @@ class SGDOptimizer(Block):
         flag = edit.generate_name(self.base, "update_completed")
         inputs = [learning_rate_name, params_name, gradients_name]
         edit.add_node(self.base, "SGDOptimizerV2", inputs, [flag], MS)
-        _declare_flag(self.base, flag)
+        declare_flag(self.base, flag)
         return flag
-
-
-class ClipGradNorm(Block):
-    """Scale gradients in place so that their common norm is at most ``max_norm``."""
-
-    def __init__(self, max_norm: float) -> None:
-        super().__init__()
-        self.max_norm = max_norm
-
-    def build(self, gradients_name: str) -> str:
-        """Clip a sequence of gradients; gives the name of the clipped sequence."""
-        clipped = edit.generate_name(self.base, "clip_grad_norm_output")
-        attributes = {"max_norm": float(self.max_norm)}
-        inputs = [gradients_name]
-        edit.add_node(self.base, "InplaceClipGradNorm", inputs, [clipped], MS, attributes)
-        _declare_sequence(self.base, clipped, gradients_name)
-        return clipped
 
 
 class AdamW(ForwardBlock):
@@ -110,7 +100,7 @@ class AdamW(ForwardBlock):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float | None = 1e-6,
         weight_decay: float | None = 0.0,
-        clip_grad: ClipGradNorm | None = None,
+        clip_grad: Block | None = None,
     ) -> None:
         super().__init__()
         self.clip_grad = clip_grad
@@ -118,59 +108,101 @@ class AdamW(ForwardBlock):
 
     def build(self, parameters: Parameters) -> str:
         """Add inputs and step for (trainable, frozen) parameters; gives the name of the flag."""
-        moments = [_FIRST_MOMENTS, _SECOND_MOMENTS]
-        _declare_inputs(self.base, parameters, moments)
-        gradients = self.clip_grad(_GRADIENTS) if self.clip_grad else _GRADIENTS
-        return str(self.optimizer(_LEARNING_RATE, _STEP, _PARAMS, gradients, *moments))
+        moments = [FIRST_MOMENTS, SECOND_MOMENTS]
+        count = declare_inputs(self.base, parameters, moments)
+        gradients = clipped(self.clip_grad, count)
+        return str(self.optimizer(LEARNING_RATE, STEP, PARAMS, gradients, *moments))
+
+
+class Adam(ForwardBlock):
+    """The optimizer graph of Adam: decay is part of the gradient, which becomes g + decay * w.
+
+    ``w -= lr * m / ((1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + eps))``.
+    """
+
+    def __init__(
+        self,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        clip_grad: Block | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight_decay = weight_decay
+        self.clip_grad = clip_grad
+        self.optimizer = AdamWOptimizer(True, betas, eps, 0.0, adam_mode=0)
+
+    def build(self, parameters: Parameters) -> str:
+        """Add inputs and step for (trainable, frozen) parameters; gives the name of the flag."""
+        moments = [FIRST_MOMENTS, SECOND_MOMENTS]
+        count = declare_inputs(self.base, parameters, moments)
+        gradients = clipped(self.clip_grad, count)
+        if self.weight_decay:
+            gradients = self._decayed(gradients, count)
+        return str(self.optimizer(LEARNING_RATE, STEP, PARAMS, gradients, *moments))
+
+    def _decayed(self, gradients: str, count: int) -> str:
+        """Name of the sequence of g + decay * w."""
+        model = self.base
+        weights, grads = elements(model, PARAMS, count), elements(model, gradients, count)
+        decay = number(model, self.weight_decay, weights[0])
+        pairs = zip(weights, grads, strict=True)
+        sums = [blocks.Add()(g, blocks.Mul()(decay, w)) for w, g in pairs]
+        return str(blocks.SequenceConstruct()(*sums))
 
 
 class SGD(ForwardBlock):
     """The optimizer graph of gradient descent, clipping first if ``clip_grad`` is given.
 
-    It has the inputs ``step`` and ``first_order_moments`` too: runtimes feed them, nothing uses
-    them.
+    With g the gradient plus ``weight_decay * w``: ``v = momentum * v + (1 - dampening) * g``
+    (v = g in the first step), and ``w -= lr * v``, or ``lr * (g + momentum * v)`` for Nesterov's
+    momentum. Without momentum and decay, ``w -= lr * g``; then the graph is that of the reference:
+    runtimes feed its inputs ``step`` and ``first_order_moments`` too, nothing uses them.
     """
 
-    def __init__(self, clip_grad: ClipGradNorm | None = None) -> None:
+    def __init__(
+        self,
+        clip_grad: Block | None = None,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
         super().__init__()
+        if nesterov and (momentum <= 0 or dampening):
+            raise OptionError("nesterov needs a momentum above 0 and no dampening")
         self.clip_grad = clip_grad
+        self.momentum = momentum
+        self.dampening = dampening
+        self.weight_decay = weight_decay
+        self.nesterov = nesterov
         self.optimizer = SGDOptimizer()
 
-    def build(self, parameters: Parameters) -> str:
-        """Add inputs and step for (trainable, frozen) parameters; gives the name of the flag."""
-        _declare_inputs(self.base, parameters, [_FIRST_MOMENTS])
-        gradients = self.clip_grad(_GRADIENTS) if self.clip_grad else _GRADIENTS
-        return str(self.optimizer(_LEARNING_RATE, _PARAMS, gradients))
+    def build(self, parameters: Parameters) -> str | tuple[str, ...]:
+        """Add inputs and step for (trainable, frozen) parameters; gives the name of the flag.
 
+        With momentum or decay, the names of the new parameters and moments follow.
+        """
+        count = declare_inputs(self.base, parameters, [FIRST_MOMENTS])
+        gradients = clipped(self.clip_grad, count)
+        if self.momentum or self.weight_decay:
+            return self._momentum(gradients, count)
+        return str(self.optimizer(LEARNING_RATE, PARAMS, gradients))
 
-def _declare_inputs(model: onnx.ModelProto, parameters: Parameters, moments: Sequence[str]) -> None:
-    """Add learning rate, step, parameters, gradients and moments as graph inputs, in this order."""
-    trainable, _ = parameters
-    if not trainable:
-        raise ValueError(
-            "cannot write an optimizer graph: there is no trainable parameter\n"
-            "  give (trainable, frozen) parameters, such as TrainingBlock.parameters()"
-        )
-    dtype = trainable[0].data_type
-    tensor = onnx.helper.make_tensor_value_info
-    sequence = onnx.helper.make_tensor_sequence_value_info
-    model.graph.input.extend(
-        [
-            tensor(_LEARNING_RATE, onnx.TensorProto.FLOAT, [1]),
-            tensor(_STEP, onnx.TensorProto.INT64, [1]),
-            *(sequence(name, dtype, None) for name in (_PARAMS, _GRADIENTS, *moments)),
-        ]
-    )
-
-
-def _declare_flag(model: onnx.ModelProto, name: str) -> None:
-    edit.declare(model, onnx.helper.make_tensor_value_info(name, onnx.TensorProto.BOOL, [1]))
-
-
-def _declare_sequence(model: onnx.ModelProto, name: str, like: str) -> None:
-    """Give a sequence the type of another one, where that is known."""
-    value = find_value(model, like)
-    dtype: int = onnx.TensorProto.FLOAT
-    if value is not None and value.type.HasField("sequence_type"):
-        dtype = value.type.sequence_type.elem_type.tensor_type.elem_type
-    edit.declare(model, onnx.helper.make_tensor_sequence_value_info(name, dtype, None))
+    def _momentum(self, gradients: str, count: int) -> tuple[str, ...]:
+        """Add ONNX's own Momentum, which counts steps from 0."""
+        model = self.base
+        one = edit.add_constant(model, "number", 1, onnx.TensorProto.INT64)
+        inputs = [LEARNING_RATE, blocks.Sub()(STEP, one)]
+        for sequence in (PARAMS, gradients, FIRST_MOMENTS):
+            inputs += elements(model, sequence, count)
+        outputs = [edit.generate_name(model, "updated") for _ in range(2 * count)]
+        attributes = {
+            "alpha": float(self.momentum),
+            "beta": 1.0 - self.dampening,
+            "mode": "nesterov" if self.nesterov else "standard",
+            "norm_coefficient": float(self.weight_decay),
+        }
+        edit.add_node(model, "Momentum", inputs, outputs, edit.TRAINING, attributes)
+        new = {PARAMS: outputs[:count], FIRST_MOMENTS: outputs[count:]}
+        return updated(model, new)

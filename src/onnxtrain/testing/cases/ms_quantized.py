@@ -262,6 +262,13 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
+def _as_bytes(x: Tensor) -> Tensor:
+    low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
+    scale = torch.tensor((high - low) / 255 or 1.0, dtype=x.dtype)
+    zero = torch.round(-low / scale)
+    return ((torch.round(x / scale) + zero).clamp(0, 255) - zero) * scale
+
+
 def _lstm(
     x: Any, w: Any, r: Any, b: Any, lens: Any, h: Any, c: Any, p: Any, sw: Any, zw: Any, sr: Any,
     zr: Any, *, hidden_size: int,
@@ -272,8 +279,8 @@ def _lstm(
     )
     h, c = (x.new_zeros(x.shape[1], hidden_size) for _ in range(2))
     every = []
-    for step in x:
-        gates = step @ weights + h @ loops + (0 if b is None else sum(b[0].chunk(2)))
+    for step in _as_bytes(x):
+        gates = step @ weights + _as_bytes(h) @ loops + (0 if b is None else sum(b[0].chunk(2)))
         i, o, f, g = gates.chunk(4, -1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxtrain.testing.case import Case, Input, given, integers, normal
+from onnxtrain.testing.case import Case, Input, apart, given, integers, normal
 from onnxtrain.testing.cases.tensor_inputs import FLOAT, OLD_FLOATS, halves, wholes, without_repeats
 from onnxtrain.types import BOOL, FIXED, FLOATS, NUMBERS, DataType
 
@@ -127,6 +127,21 @@ _ELEMENTS = [
             gradient=False,
         )
         for reduction in ("add", "mul", "max", "min")
+    ),
+    *(
+        Case(
+            op,
+            [apart(3, 4), places, apart(6, 4, gap=0.07)],
+            reference,
+            {"reduction": reduction},
+            name=f"distinct-{reduction}",
+            dtypes=FLOATS,
+        )
+        for op, reference, places in (
+            ("ScatterElements", _scatter_elements, _index(6, 4, size=3)),
+            ("ScatterND", _scatter_nd, _index(6, 1, size=3)),
+        )
+        for reduction in ("mul", "max", "min")
     ),
     Case(
         "ScatterElements",

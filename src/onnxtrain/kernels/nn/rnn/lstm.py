@@ -5,7 +5,7 @@ Gates are ordered i, o, f, c in W, R and B; peepholes i, o, f in P.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -40,6 +40,45 @@ def lstm(
     output_sequence: int = 0,
 ) -> tuple[Tensor, ...]:
     """C' = f * C + i * g(..); h = o * H(C'), with gates i, o, f = F(x W^T + h R^T + P C + B)."""
+    return run(
+        x,
+        w,
+        r,
+        b,
+        sequence_lens,
+        initial_h,
+        initial_c,
+        p,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        input_forget=input_forget,
+        layout=layout,
+    )
+
+
+def run(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    sequence_lens: Tensor | None,
+    initial_h: Tensor | None,
+    initial_c: Tensor | None,
+    p: Tensor | None,
+    *,
+    activation_alpha: Sequence[float] | None,
+    activation_beta: Sequence[float] | None,
+    activations: Sequence[str] | None,
+    clip: float | None,
+    direction: str,
+    input_forget: int,
+    layout: int = 0,
+    read: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """The layer; ``read`` is applied to what is multiplied with w and r, if it is given."""
     x = scan.time_first(x, layout)
     states = [None if s is None else scan.time_first(s, layout) for s in (initial_h, initial_c)]
     hidden = r.shape[-1]
@@ -47,16 +86,27 @@ def lstm(
     functions = activation.functions(
         activations, DEFAULT, len(reversals), activation_alpha, activation_beta
     )
+    seen = x if read is None else read(x)
     every, finals = [], []
     for d, reverse in enumerate(reversals):
         step = cell(r[d], pick(p, d), functions[d], activation.clipped(clip), input_forget)
+        step = step if read is None else reading(step, read)
         first = tuple(scan.start(state, d, x, hidden) for state in states)
         records, last = scan.scan(
-            step, projected(x, w[d], pick(b, d)), first, reverse=reverse, lens=sequence_lens
+            step, projected(seen, w[d], pick(b, d)), first, reverse=reverse, lens=sequence_lens
         )
         every.append(scan.sequence(records, 0, x, hidden))
         finals.append(last)
     return scan.outputs(every, finals, layout, x.dtype)
+
+
+def reading(step: scan.Step, read: Callable[[Tensor], Tensor]) -> scan.Step:
+    """A step that sees the hidden state through a function."""
+
+    def changed(x: Tensor, states: scan.States) -> tuple[scan.States, scan.States]:
+        return step(x, (read(states[0]), *states[1:]))
+
+    return changed
 
 
 def pick(value: Tensor | None, direction: int) -> Tensor | None:

@@ -1,0 +1,90 @@
+"""Options of a verb from a file: YAML or JSON, by the options' own names; flags win over it."""
+
+from __future__ import annotations
+
+import difflib
+import pathlib
+from typing import Any
+
+import typer
+
+from onnxtrain.errors import OptionError
+
+
+def load(ctx: typer.Context, path: pathlib.Path | None) -> pathlib.Path | None:
+    """Make the values of a file the defaults of a verb's options.
+
+    Raises:
+        OptionError: if the file is missing or damaged, or has a name that is no option.
+    """
+    if path is not None and not ctx.resilient_parsing:
+        names = _names(ctx.command)
+        given = {_option(path, str(k), names): v for k, v in _read(path).items()}
+        ctx.default_map = {**(ctx.default_map or {}), **{k: _plain(v) for k, v in given.items()}}
+    return path
+
+
+def _names(command: Any) -> dict[str, str]:
+    """Parameters of a verb by their names as options, with underscores."""
+    names = {}
+    for parameter in command.params:
+        for flag in parameter.opts:
+            names[flag.lstrip("-").replace("-", "_")] = str(parameter.name)
+    names.pop("config", None)
+    return names
+
+
+def _option(path: pathlib.Path, key: str, names: dict[str, str]) -> str:
+    name = key.replace("-", "_")
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        cure = f"did you mean  {close[0]}" if close else f"have  {', '.join(sorted(names))}"
+        raise OptionError(f"'{path}' has '{key}', which is no option\n  {cure}")
+    return names[name]
+
+
+def _read(path: pathlib.Path) -> dict[Any, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OptionError(f"there is no file '{path}' for --config") from None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"cannot read '{path}': {error}") from error
+    found = _json(path, text) if path.suffix.lower() == ".json" else _yaml(path, text)
+    if not isinstance(found, dict):
+        raise OptionError(
+            f"'{path}' is no table of options\n  write a line such as  loss: cross_entropy"
+        )
+    return found
+
+
+def _json(path: pathlib.Path, text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"cannot read '{path}': {error}") from error
+
+
+def _yaml(path: pathlib.Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise OptionError(
+            f"cannot read '{path}': PyYAML is not installed\n"
+            "  pip install 'onnxtrain[data]', or write the options as .json"
+        ) from None
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise OptionError(f"cannot read '{path}': {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A value as it would stand on the command line; a table as a list of KEY=VALUE."""
+    if isinstance(value, dict):
+        return [f"{key}={item}" for key, item in value.items()]
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return value

@@ -1,0 +1,137 @@
+"""From what was asked for to a loop that does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onnxtrain.cli import metrics
+from onnxtrain.cli.asked import Run
+from onnxtrain.cli.device import checked_device
+from onnxtrain.cli.events import EventFile
+from onnxtrain.cli.feeding import Feeding, digest, feeding
+from onnxtrain.cli.fit_options import DEFAULT_LR
+from onnxtrain.cli.loop import Loop
+from onnxtrain.cli.losses import Goal, goal
+from onnxtrain.cli.recording import JsonLines, Recorder
+from onnxtrain.cli.watch import Watch
+from onnxtrain.errors import OptionError
+from onnxtrain.training import lr_scheduler
+from onnxtrain.training.selection import Selection
+from onnxtrain.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEDULES: dict[str, Any] = {
+    "constant": lr_scheduler.ConstantLRScheduler,
+    "linear": lr_scheduler.LinearLRScheduler,
+    "cosine": lr_scheduler.CosineLRScheduler,
+    "polynomial": lr_scheduler.PolynomialLRScheduler,
+}
+
+
+def prepare(asked: Run) -> tuple[Loop, Feeding]:
+    """The loop that does what was asked for, and its data."""
+    aim = goal(asked.loss)
+    names = metrics.chosen(asked.metric, aim)
+    trainer = trainer_of(asked, aim)
+    fed = feeding(trainer, asked, aim)
+    per_epoch = fed.training.order.steps_per_epoch
+    total = asked.steps or asked.epochs * per_epoch
+    held = fed.validation
+    loop = Loop(
+        trainer,
+        fed.training,
+        fed.size,
+        total=total,
+        checkpoint=asked.checkpoint_path,
+        every=asked.checkpoint_every,
+        settings=_settings(asked, fed, total),
+        validate=None if held is None else lambda: metrics.measure(trainer, held, aim, names),
+        judge_every=asked.val_every or per_epoch,
+        schedule=_schedule(asked, trainer, total),
+        watch=_watch(asked, names) if held is not None else None,
+        best=asked.best_path if asked.keeps_best else None,
+        recorders=_recorders(asked),
+        log_every=asked.log_every,
+    )
+    return loop, fed
+
+
+def trainer_of(asked: Run, aim: Goal) -> Trainer:
+    """The trainer of a run."""
+    return Trainer(
+        asked.model,
+        loss=aim.loss,
+        optimizer=asked.optimizer,
+        lr=DEFAULT_LR if asked.lr is None else asked.lr,
+        trainable=Selection(asked.trainable, asked.freeze, asked.last, asked.biases_only),
+        device=checked_device(asked.device),
+        outputs=asked.output or None,
+        weight_decay=asked.weight_decay,
+        clip_grad_norm=asked.clip_grad_norm,
+        batch_norm=asked.batch_norm,
+        dropout=asked.dropout,
+        seed=asked.seed,
+        deterministic=asked.deterministic,
+    )
+
+
+def _watch(asked: Run, names: tuple[str, ...]) -> Watch:
+    monitor = asked.monitor if asked.monitor.startswith("val_") else f"val_{asked.monitor}"
+    known = ["val_loss", *(f"val_{name}" for name in names)]
+    if monitor not in known:
+        raise OptionError(
+            f"there is no figure '{asked.monitor}' to watch\n"
+            f"  have  {', '.join(f'--monitor {name}' for name in known)}"
+        )
+    return Watch(monitor, monitor.removeprefix("val_") in metrics.HIGHER, asked.patience)
+
+
+def _schedule(
+    asked: Run, trainer: Trainer, total: int
+) -> Callable[[], lr_scheduler.LRScheduler] | None:
+    """Makes the schedule once the trainer has the state that it starts from."""
+    if asked.schedule == "constant" and not asked.warmup:
+        return None
+    if asked.warmup > total:
+        raise OptionError(
+            f"a warm-up of {asked.warmup} updates is longer than the training of {total}\n"
+            f"  give --warmup {max(total // 10, 1)}, say, or more --epochs"
+        )
+    rate = DEFAULT_LR if asked.lr is None else asked.lr
+    options = {"final_factor": asked.final_lr} if asked.final_lr else {}
+    kind = SCHEDULES[asked.schedule]
+    return lambda: kind(trainer.optimizer, asked.warmup, total, rate, **options)
+
+
+def _recorders(asked: Run) -> list[Recorder]:
+    recorders: list[Recorder] = []
+    if asked.log is not None:
+        recorders.append(JsonLines(asked.log))
+    if asked.tensorboard is not None:
+        recorders.append(EventFile(asked.tensorboard))
+    return recorders
+
+
+def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
+    """What decides the course of a training besides the checkpoint itself."""
+    schedule = "constant"
+    if asked.schedule != "constant" or asked.warmup:
+        schedule = f"{asked.schedule} over {total} updates, {asked.warmup} of warm-up"
+        if asked.final_lr:
+            schedule += f", down to {asked.final_lr}"
+    return {
+        "loss": asked.loss,
+        "optimizer": asked.optimizer,
+        "schedule": schedule,
+        "weight decay": asked.weight_decay,
+        "gradient norm": asked.clip_grad_norm,
+        "batch norm": asked.batch_norm,
+        "dropout": asked.dropout,
+        "batch size": fed.size,
+        "accumulation": asked.accumulate,
+        "validation data": digest(fed.validation),
+        "seed": asked.seed,
+        "data": digest(fed.training),
+    }

@@ -1,0 +1,122 @@
+"""A model with adapters in training, and the files that come of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxtrain.formats.adapter import write_adapter
+from onnxtrain.formats.models import save_model, save_trained
+from onnxtrain.graph.load import Source
+from onnxtrain.training.selection import Selection
+from onnxtrain.transforms.lora import (
+    LoraConfig,
+    attach,
+    attach_overridable,
+    delta,
+    initial_values,
+)
+from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, find_layers
+from onnxtrain.transforms.write_back import write_back
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+_OVERRIDABLE_SINCE = 4
+"""The first IR version in which an initializer that is an input too is a default."""
+
+
+class Adapters:
+    """Adapters of one model.
+
+    Args:
+        source: The model and what it was read from; it is not changed.
+        config: Rank, factor and layers.
+        seed: Seed of the first values; None for new ones each time.
+
+    Attributes:
+        model: A copy of the model with the adapters in it, for training.
+    """
+
+    def __init__(self, source: Source, config: LoraConfig, seed: int | None) -> None:
+        self.source = source
+        self.config = config
+        self.model = source.model.clone()
+        self._layers = find_layers(self.model, config.targets)
+        values = initial_values(self._layers, config.rank, seed)
+        self._names = list(values)
+        attach(self.model, self._layers, values, scale=config.scale, dropout=config.dropout)
+
+    def trainable(self, wanted: str | Sequence[str] | Selection) -> Selection:
+        """The adapters, and what else was named; ``auto`` names nothing."""
+        if not isinstance(wanted, Selection):
+            listed = [wanted] if isinstance(wanted, str) else list(wanted)
+            wanted = Selection(include=[] if wanted == "auto" else listed)
+        include = [f"*{A_SUFFIX}", f"*{B_SUFFIX}", *wanted.include]
+        return Selection(include, wanted.exclude, wanted.last, wanted.biases)
+
+    def save(self, values: Arrays, path: str | os.PathLike[str]) -> None:
+        """Write the model with the adapters added to its weights.
+
+        An adapter of a quantised weight, or of one that is used in other ways too, stays as nodes.
+        """
+        changed = {name: array for name, array in values.items() if name not in self._names}
+        kept = [layer for layer in self._layers if not layer.mergeable]
+        for layer in self._layers:
+            if layer.mergeable:
+                name, new = self._merged(layer, values)
+                changed[name] = new
+        if not kept:
+            save_trained(self.source, changed, path)
+            return
+        model = write_back(self.source.model.clone(), changed)
+        attach(model, _same(model, kept, self.config), self.scaled(values))
+        save_model(model, path)
+
+    def scaled(self, values: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """The tensors of the adapters; B has the factor in it."""
+        scaled = {}
+        for layer in self._layers:
+            b = values[layer.b]
+            scaled[layer.a] = values[layer.a]
+            scaled[layer.b] = (b.astype(np.float64) * self.config.scale).astype(b.dtype)
+        return scaled
+
+    def save_adapter(self, values: Arrays, path: str | os.PathLike[str]) -> None:
+        """Write the adapters alone, as onnxruntime loads them."""
+        write_adapter(path, self.scaled(values))
+
+    def save_base(self, values: Arrays, path: str | os.PathLike[str]) -> None:
+        """Write the model, unchanged but for inputs that adapters of any rank can be fed to."""
+        rest = {name: array for name, array in values.items() if name not in self._names}
+        model = write_back(self.source.model.clone(), rest)
+        model.ir_version = max(model.ir_version, _OVERRIDABLE_SINCE)
+        attach_overridable(model, _same(model, self._layers, self.config))
+        save_model(model, path)
+
+    def _merged(self, layer: Layer, values: Arrays) -> tuple[str, npt.NDArray[Any]]:
+        """The weight of a layer and its new value."""
+        base = layer.weight.base
+        name = str(base.name)
+        old = values[name] if name in values else _constant(base)
+        change = self.config.scale * delta(layer, values[layer.a], values[layer.b])
+        return name, (old.astype(np.float64) + change).astype(old.dtype)
+
+
+def _constant(value: ir.Value) -> npt.NDArray[Any]:
+    node = value.producer()
+    tensor = value.const_value if node is None else node.attributes["value"].as_tensor()
+    assert tensor is not None
+    return tensor.numpy()
+
+
+def _same(model: ir.Model, layers: Sequence[Layer], config: LoraConfig) -> list[Layer]:
+    """The layers of another copy of the model."""
+    names = {layer.name for layer in layers}
+    return [layer for layer in find_layers(model, config.targets) if layer.name in names]
+
+
+__all__ = ["Adapters", "LoraConfig"]

@@ -1,0 +1,266 @@
+"""What is trained, on what, how it is judged, and what a run writes down."""
+
+import json
+import pathlib
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import numpy_helper
+from PIL import Image
+
+from cli.small import classifier, samples
+
+FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
+CALM = ("--no-dropout", "--lr", "0.02")
+
+
+def weights(path: str) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+def changed(path: str = "trained.onnx") -> set[str]:
+    before, after = weights("model.onnx"), weights(path)
+    return {name for name in before if not np.array_equal(before[name], after[name])}
+
+
+SELECTIONS = {
+    "freeze": (("--freeze", "*1"), {"w2", "b2"}),
+    "last": (("--last", "1"), {"w2", "b2"}),
+    "all layers": (("--last", "2"), {"w1", "b1", "w2", "b2"}),
+    "biases": (("--biases-only",), {"b1", "b2"}),
+    "all rules": (("--trainable", "b*", "--trainable", "w2", "--last", "1", "--freeze", "w*"), {"b2"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SELECTIONS)
+def test_only_what_was_chosen_is_trained(folder, cli, case):
+    options, expected = SELECTIONS[case]
+    cli(*FIT, "--steps", "2", *options)
+    assert changed() == expected
+
+
+def test_accumulated_batches_are_one_large_batch(folder, cli):
+    """Also where the last part is smaller: 64 samples in updates of 40 and 24, by 16 and 8."""
+    cli(*FIT, *CALM, "--epochs", "3", "--batch-size", "40", "--out", "a.onnx")
+    cli(*FIT, *CALM, "--epochs", "3", "--batch-size", "8", "--accumulate", "5", "--out", "b.onnx")
+    one, other = weights("a.onnx"), weights("b.onnx")
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-5)
+
+
+def lines(path: str) -> list[dict]:
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+RATES = {
+    "constant": [0.0, 0.5, 1.0, 1.0, 1.0, 1.0],
+    "linear": [0.0, 0.5, 1.0, 0.75, 0.5, 0.25],
+    "cosine": [0.0, 0.5, 1.0, 0.85355339, 0.5, 0.14644661],
+    "polynomial": [0.0, 0.5, 1.0, 0.75, 0.5, 0.25],
+}
+
+
+@pytest.mark.parametrize("schedule", RATES)
+def test_the_rate_follows_the_schedule(folder, cli, schedule):
+    cli(*FIT, "--steps", "6", "--schedule", schedule, "--warmup", "2", "--lr", "1.0",
+        "--log", "log.jsonl", "--log-every", "1")  # fmt: skip
+    rates = [entry["lr"] for entry in lines("log.jsonl") if "lr" in entry]
+    np.testing.assert_allclose(rates, RATES[schedule], atol=1e-7)
+
+
+def test_validation_has_the_metrics_that_were_asked_for(folder, cli):
+    np.savez("held.npz", **{name: array[:20] for name, array in samples().items()})
+    cli(*FIT, *CALM, "--epochs", "30", "--val-data", "held.npz", "--metric", "f1",
+        "--metric", "accuracy", "--metric", "perplexity", "--log", "log.jsonl")  # fmt: skip
+    final = lines("log.jsonl")[-1]
+    assert final["val_perplexity"] == pytest.approx(np.exp(final["val_loss"]))
+    assert final["val_accuracy"] == 1.0 and final["val_f1"] == 1.0
+    assert final["epoch"] == 30 and final["step"] == 60
+
+
+def test_early_stopping_keeps_the_best_weights(folder, cli):
+    """A rate that only does harm: the first validation is the best one."""
+    data = samples()
+    np.savez("data.npz", x=data["x"], labels=(data["labels"] + 1) % 3)
+    np.savez("held.npz", **data)
+    options = (*FIT, *CALM, "--val-data", "held.npz", "--batch-size", "64")
+    cli(*options, "--steps", "1", "--out", "one.onnx")
+    output = cli(*options, "--epochs", "50", "--patience", "3", "--out", "best.onnx")
+    assert "stopped after step 4 of 50: no better val_loss in 3 validations" in output
+    assert "after step 1\n" in output
+    assert pathlib.Path("one.onnx").read_bytes() == pathlib.Path("best.onnx").read_bytes()
+    assert not list(pathlib.Path().glob("*.ckpt"))
+    cli(*options, "--steps", "4", "--out", "four.onnx")
+    cli(*options, "--epochs", "50", "--patience", "3", "--keep", "last", "--out", "last.onnx")
+    assert pathlib.Path("four.onnx").read_bytes() == pathlib.Path("last.onnx").read_bytes()
+
+
+EVERYTHING = (
+    *FIT, "--batch-size", "5", "--accumulate", "2", "--schedule", "cosine", "--warmup", "4",
+    "--val-split", "0.25", "--patience", "100", "--monitor", "accuracy", "--val-every", "3",
+    "--log-every", "2", "--clip-grad-norm", "1", "--log",
+)  # fmt: skip
+
+
+def test_a_continued_run_has_the_same_weights_figures_and_best_state(folder, cli, monkeypatch):
+    """Killed after step 12, between checkpoints at 10 and 20, with records of later steps."""
+    cli(*EVERYTHING, "whole.jsonl", "--steps", "30", "--out", "whole.onnx")
+
+    from onnxtrain.cli.loop import Loop
+
+    kept = Loop._step
+
+    def dies(self, display):
+        kept(self, display)
+        if self.position == 13:
+            raise SystemExit(9)
+
+    part = (*EVERYTHING, "part.jsonl", "--steps", "30", "--out", "part.onnx",
+            "--checkpoint-every", "10")  # fmt: skip
+    monkeypatch.setattr(Loop, "_step", dies)
+    cli_code_9(cli, part)
+    monkeypatch.setattr(Loop, "_step", kept)
+    assert "continuing after step 10" in cli(*part, "--resume")
+    assert pathlib.Path("whole.onnx").read_bytes() == pathlib.Path("part.onnx").read_bytes()
+    assert pathlib.Path("whole.jsonl").read_text() == pathlib.Path("part.jsonl").read_text()
+
+
+def cli_code_9(cli, args):
+    from typer.testing import CliRunner
+
+    from onnxtrain.cli import app
+
+    assert CliRunner().invoke(app, [str(a) for a in args]).exit_code == 9
+
+
+def test_options_come_from_a_file_and_flags_win(folder, cli):
+    run = {
+        "model": "model.onnx", "data": "data.npz", "loss": "cross_entropy", "device": "cpu",
+        "steps": 3, "lr": "1e-2", "freeze": ["w1", "b1"], "map": {"x": "x"}, "dropout": False,
+        "batch-size": 16, "out": "from_file.onnx",
+    }  # fmt: skip
+    pathlib.Path("run.yaml").write_text(yaml.safe_dump(run))
+    output = cli("fit", "--config", "run.yaml")
+    assert "of 16 samples" in output and changed("from_file.onnx") == {"w2", "b2"}
+    output = cli("fit", "--config", "run.yaml", "--batch-size", "8", "--out", "flags.onnx")
+    assert "of 8 samples" in output
+    cli(*FIT, "--steps", "3", "--lr", "0.01", "--freeze", "*1", "--no-dropout", "--batch-size", "8")
+    assert pathlib.Path("flags.onnx").read_bytes() == pathlib.Path("trained.onnx").read_bytes()
+    pathlib.Path("run.json").write_text(json.dumps({**run, "out": "from_json.onnx"}))
+    cli("fit", "--config", "run.json")
+    one, other = (pathlib.Path(f"from_{kind}.onnx").read_bytes() for kind in ("file", "json"))
+    assert one == other
+
+
+BAD_FILES = {
+    "batchsize: 3": "'run.yaml' has 'batchsize', which is no option\n  did you mean  batch_size",
+    "- a": "is no table of options",
+    "a: [": "cannot read 'run.yaml'",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_files_of_options_are_explained(folder, cli, text):
+    pathlib.Path("run.yaml").write_text(text)
+    assert BAD_FILES[text] in cli(*FIT, "--config", "run.yaml", code=1)
+
+
+def test_a_missing_file_of_options_is_explained(folder, cli):
+    assert "there is no file 'none.yaml'" in cli(*FIT, "--config", "none.yaml", code=1)
+
+
+def test_labels_are_checked_against_the_classes_of_the_model(folder, cli):
+    data = samples()
+    np.savez("data.npz", x=data["x"], labels=data["labels"] + 1)
+    output = cli(*FIT, "--steps", "1", code=1)
+    assert "labels from 1 to 3, the model has 3 classes: 0 to 2" in output
+    assert "add --first-label 1" in output
+    cli(*FIT, "--steps", "2", "--first-label", "1", "--out", "a.onnx")
+    np.savez("data.npz", **data)
+    cli(*FIT, "--steps", "2", "--out", "b.onnx")
+    assert pathlib.Path("a.onnx").read_bytes() == pathlib.Path("b.onnx").read_bytes()
+    np.savez("data.npz", x=data["x"], labels=np.arange(64))
+    assert "a model with 64 scores" in cli(*FIT, "--steps", "1", code=1)
+
+
+OWN_LOSS = """
+import torch
+from onnxtrain import onnxblock
+
+def smoothed():
+    return onnxblock.loss.CrossEntropyLoss(label_smoothing=0.1)
+
+def plain(outputs, batch):
+    return torch.nn.functional.cross_entropy(outputs["logits"], batch["labels"])
+"""
+
+
+@pytest.mark.parametrize("name", ["smoothed", "plain"])
+def test_a_loss_of_ones_own(folder, cli, name):
+    pathlib.Path("own_losses.py").write_text(OWN_LOSS)
+    own = (*FIT, *CALM, "--loss", f"own_losses:{name}", "--epochs", "2")
+    cli(*own, "--out", "own.onnx")
+    cli(*FIT, *CALM, "--epochs", "2", "--out", "named.onnx")
+    own_weights, named = weights("own.onnx"), weights("named.onnx")
+    same = all(np.allclose(own_weights[n], named[n], atol=1e-5) for n in named)
+    assert same == (name == "plain")
+
+
+def test_a_folder_of_images_trains_a_model(folder, cli):
+    model = classifier()
+    model.graph.input[0].type.tensor_type.shape.ClearField("dim")
+    for size in ("N", 1, 2, 4):
+        dim = model.graph.input[0].type.tensor_type.shape.dim.add()
+        dim.dim_param, dim.dim_value = (size, 0) if size == "N" else ("", size)
+    flat = onnx.helper.make_node("Flatten", ["x"], ["flat"])
+    model.graph.node[0].input[0] = "flat"
+    model.graph.node.insert(0, flat)
+    onnx.save(model, "images.onnx")
+    random = np.random.default_rng(0)
+    for number, name in enumerate(("dark", "grey", "light")):
+        pathlib.Path("pictures", name).mkdir(parents=True)
+        for index in range(8):
+            pixels = random.integers(80 * number, 80 * number + 60, (2, 4)).astype(np.uint8)
+            Image.fromarray(pixels).save(f"pictures/{name}/{index}.png")
+    output = cli("fit", "images.onnx", "--data", "pictures", "--loss", "cross_entropy", "--lr",
+                 "0.05", "--epochs", "60", "--val-split", "0.25", "--image-mean", "0.5",
+                 "--image-std", "0.25", "--no-dropout", "--device", "cpu")  # fmt: skip
+    assert "classes of 'labels': 0 dark, 1 grey, 2 light" in output
+    assert "val_accuracy 100.00%" in output
+
+
+BAD = {
+    "metric": (("--metric", "mae", "--val-split", "0.5"), "--metric accuracy"),
+    "unknown metric": (("--metric", "luck", "--val-split", "0.5"), "unknown metric 'luck'"),
+    "monitor": (("--monitor", "f1", "--val-split", "0.5"), "--monitor val_loss"),
+    "patience": (("--patience", "3"), "add --val-split 0.1"),
+    "both": (("--val-data", "data.npz", "--val-split", "0.5"), "not both"),
+    "warm-up": (("--steps", "5", "--warmup", "9"), "longer than the training of 5"),
+    "final rate": (("--final-lr", "0.1"), "add --schedule cosine"),
+    "layers": (("--last", "3"), "2 have a weight of two or more dimensions"),
+    "frozen": (("--freeze", "v*"), "no parameter matches 'v*'"),
+    "nothing": (("--freeze", "*"), "leaves nothing to train"),
+    "near loss": (("--loss", "crossentropy"), "did you mean  --loss cross_entropy"),
+    "near array": (("--map", "x=X"), "have  x, labels"),
+    "data": (("--data", "dat.npz"), "'.' has  data.npz"),
+    "size": (("--image-size", "big"), "--image-size takes 224"),
+    "mean": (("--image-mean", "red"), "--image-mean takes 'imagenet'"),
+    "first": (("--loss", "mse", "--map", "target=x", "--first-label", "1"), "shape [8]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_to_type_instead(folder, cli, case):
+    options, message = BAD[case]
+    assert message in cli(*FIT, *options, code=1)
+
+
+def test_axes_in_another_order_are_noticed():
+    from onnxtrain.data import Arrays, Slot, bind
+    from onnxtrain.errors import FeedError
+
+    slot = Slot("x", np.dtype(np.float32), (None, 3, 5, 6))
+    with pytest.raises(FeedError, match=r"save array.transpose\(0, 3, 1, 2\)"):
+        bind(Arrays({"x": np.zeros((2, 5, 6, 3))}, False, "a"), [slot])

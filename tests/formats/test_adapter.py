@@ -1,0 +1,72 @@
+"""Adapter files, written by us and read by onnxruntime, and the other way round."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.adapter import read_adapter, write_adapter
+
+TENSORS = {
+    "layer.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "half": np.asarray([0.5, -1.0], np.float16),
+    "empty": np.zeros((0, 4), np.float32),
+    "number": np.asarray(3.0, np.float64),
+}
+
+
+def test_onnxruntime_reads_what_was_written(tmp_path: pathlib.Path):
+    path = tmp_path / "a.onnx_adapter"
+    write_adapter(path, TENSORS, adapter_version=5, model_version=7)
+    found = onnxruntime.AdapterFormat.read_adapter(str(path))
+    assert (found.get_adapter_version(), found.get_model_version()) == (5, 7)
+    assert found.get_format_version() == 1
+    values = {name: value.numpy() for name, value in found.get_parameters().items()}
+    assert values.keys() == TENSORS.keys()
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(values[name], array)
+        assert values[name].dtype == array.dtype
+
+
+def test_what_onnxruntime_wrote_is_read(tmp_path: pathlib.Path):
+    path = tmp_path / "a.onnx_adapter"
+    adapter = onnxruntime.AdapterFormat()
+    value_of = onnxruntime.OrtValue.ortvalue_from_numpy
+    given = {name: array for name, array in TENSORS.items() if array.size}
+    adapter.set_parameters({name: value_of(array) for name, array in given.items()})
+    adapter.export_adapter(str(path))
+    found = read_adapter(path)
+    assert found.keys() == given.keys()
+    for name, array in given.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_round_trip_keeps_everything(tmp_path: pathlib.Path):
+    write_adapter(tmp_path / "a", TENSORS)
+    found = read_adapter(tmp_path / "a")
+    assert list(found) == list(TENSORS)
+    for name, array in TENSORS.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_other_files_are_refused(tmp_path: pathlib.Path):
+    path = tmp_path / "a"
+    path.write_bytes(b"\0" * 64)
+    with pytest.raises(CheckpointError, match="not an adapter file"):
+        read_adapter(path)
+    with pytest.raises(CheckpointError, match="cannot load"):
+        read_adapter(tmp_path / "missing")
+
+
+def test_every_truncation_is_noticed(tmp_path: pathlib.Path):
+    path = tmp_path / "a"
+    write_adapter(path, {"a": np.ones((2, 2), np.float32)})
+    whole = path.read_bytes()
+    for size in range(len(whole) - 8):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError):
+            read_adapter(path)
