@@ -48,6 +48,8 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py $(ARGS)
 	$(BIN)/python benchmarks/steps.py $(ARGS)
+	$(BIN)/python benchmarks/forward.py $(ARGS)
+	$(BIN)/python benchmarks/memory.py $(ARGS)
 
 zoo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/zoo.py $(ARGS)
@@ -62,6 +64,7 @@ golden: $(READY) $(REFERENCE)/.ready
 	  odtc.write_checkpoint('build/split.ckpt', data, external_threshold=0)"
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py build/split.ckpt
 	$(BIN)/python tests/golden/make_training.py $(REFERENCE)/bin/python
+	$(BIN)/python tests/golden/make_models.py $(REFERENCE)/bin/python
 	$(BIN)/python tests/golden/make_operators.py $(REFERENCE)/bin/python
 
 $(REFERENCE)/.ready:

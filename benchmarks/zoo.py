@@ -9,6 +9,7 @@ through the stages of ``zoo_file.py`` in a process of its own. Nothing is downlo
 from __future__ import annotations
 
 import argparse
+import collections
 import csv
 import hashlib
 import json
@@ -50,6 +51,7 @@ GIVEN = {"swift-f0": ("fmin=46.875", "fmax=2093.75")}
 """Inputs for which no made-up number makes sense: the band in which a pitch is looked for."""
 STAGES = ("load", "forward", "gradient", "train", "export")
 MEMORY = 16 * 2**30
+NO_WEIGHTS = "the model has no weight that could be trained"
 COLUMNS = ("package", "file", "result", *STAGES, "reason", "cure")
 
 Row = dict[str, str]
@@ -108,7 +110,8 @@ def _row(found: dict[str, dict[str, object]], end: str) -> Row:
             reason = f"{stage}: {text}"
     first, *rest = reason.splitlines() or [""]
     cure = rest[-1].strip() if rest else ""
-    return {**cells, "result": "no" if reason else "trained", "reason": first, "cure": cure}
+    result = "trained" if not reason else "no weights" if NO_WEIGHTS in reason else "no"
+    return {**cells, "result": result, "reason": first, "cure": cure}
 
 
 def examined(only: str, seconds: float) -> Iterator[Row]:
@@ -154,10 +157,10 @@ def main() -> None:
     asked = parser.parse_args()
     rows = list(examined(asked.only, asked.seconds))
     table("ONNX files of public packages", COLUMNS, [[row[c] for c in COLUMNS] for row in rows])
-    counts = {r: sum(row["result"] == r for row in rows) for r in ("trained", "no", "refused")}
+    counts = collections.Counter(row["result"] for row in rows)
     say(
-        f"{counts['trained']} of {len(rows)} files trained, {counts['no']} not, "
-        f"{counts['refused']} refused by onnxruntime itself"
+        f"{counts['trained']} of {len(rows)} files trained, {counts['no']} not; "
+        f"{counts['no weights']} have no weights, onnxruntime itself refuses {counts['refused']}"
     )
     if asked.markdown:
         asked.markdown.write_text(markdown(rows))

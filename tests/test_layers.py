@@ -15,6 +15,7 @@ BASE = {"types", "errors"}
 OFFLINE = {
     "types": set(),
     "errors": set(),
+    "amp": BASE,  # numbers only: how much to scale a loss, for whoever runs the steps
     "graph": BASE,
     "gradients": BASE | {"graph"},
     "transforms": BASE | {"graph", "gradients"},
@@ -33,6 +34,7 @@ ONLINE = {
 ALLOWED = OFFLINE | ONLINE
 TOP = {"__init__", "__main__", "api", "backend", "cli", "data", "demo", "derivative", "testing"}
 """Packages that may import everything, and that nothing below may import."""
+TOP |= {"experimental", "optim", "utils"}  # for users of torch modules: nothing here needs them
 NEVER_OFFLINE = {"torch", "triton"}
 
 

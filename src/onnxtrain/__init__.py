@@ -10,7 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onnxtrain import api, artifacts, backend, gradients, onnxblock
+    from onnxtrain import (
+        amp,
+        api,
+        artifacts,
+        backend,
+        experimental,
+        gradients,
+        onnxblock,
+        optim,
+        utils,
+    )
     from onnxtrain.derivative import grad
     from onnxtrain.errors import (
         CheckpointError,
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
     from onnxtrain.runtime.ort_value import OrtValue
     from onnxtrain.runtime.session import InferenceSession
     from onnxtrain.training.trainer import Trainer
+    from onnxtrain.transforms.lora import LoraConfig
 
 __version__ = "0.1.0"
 
@@ -79,8 +90,19 @@ _PLACES = {
     "onnxtrain.runtime.ort_value": ("OrtValue",),
     "onnxtrain.runtime.session": ("InferenceSession",),
     "onnxtrain.training.trainer": ("Trainer",),
+    "onnxtrain.transforms.lora": ("LoraConfig",),
 }
-_MODULES = ("api", "artifacts", "backend", "gradients", "onnxblock")
+_MODULES = (
+    "amp",
+    "api",
+    "artifacts",
+    "backend",
+    "experimental",
+    "gradients",
+    "onnxblock",
+    "optim",
+    "utils",
+)
 _NAMES = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
@@ -92,6 +114,7 @@ __all__ = [
     "InferenceSession",
     "Kernel",
     "KernelRegistry",
+    "LoraConfig",
     "LossError",
     "ModelError",
     "NoGradientError",
@@ -105,9 +128,11 @@ __all__ = [
     "SaveError",
     "SessionOptions",
     "Trainer",
+    "amp",
     "api",
     "artifacts",
     "backend",
+    "experimental",
     "get_available_providers",
     "get_device",
     "grad",
@@ -116,8 +141,10 @@ __all__ = [
     "kernel",
     "no_gradient",
     "onnxblock",
+    "optim",
     "register_cpu_training_kernels",
     "register_cuda_training_kernels",
+    "utils",
 ]
 
 

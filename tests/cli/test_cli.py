@@ -8,7 +8,7 @@ import onnxtrain
 from onnxtrain.cli import app
 from onnxtrain.errors import ModelError
 
-VERBS = ("env", "export", "fit", "gradcheck", "info", "ops", "plan")
+VERBS = ("check", "diff", "env", "export", "fit", "gradcheck", "info", "ops", "plan")
 
 
 def test_help_names_every_verb(cli):

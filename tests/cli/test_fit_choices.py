@@ -30,7 +30,8 @@ SELECTIONS = {
     "last": (("--last", "1"), {"w2", "b2"}),
     "all layers": (("--last", "2"), {"w1", "b1", "w2", "b2"}),
     "biases": (("--biases-only",), {"b1", "b2"}),
-    "all rules": (("--trainable", "b*", "--trainable", "w2", "--last", "1", "--freeze", "w*"), {"b2"}),
+    "all rules": (("--trainable", "b*", "--trainable", "w2", "--last", "1", "--freeze", "w*"),
+                  {"b2"}),
 }  # fmt: skip
 
 
@@ -210,10 +211,8 @@ def test_a_loss_of_ones_own(folder, cli, name):
 
 def test_a_folder_of_images_trains_a_model(folder, cli):
     model = classifier()
-    model.graph.input[0].type.tensor_type.shape.ClearField("dim")
-    for size in ("N", 1, 2, 4):
-        dim = model.graph.input[0].type.tensor_type.shape.dim.add()
-        dim.dim_param, dim.dim_value = (size, 0) if size == "N" else ("", size)
+    image = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 1, 2, 4])
+    model.graph.input[0].CopyFrom(image)
     flat = onnx.helper.make_node("Flatten", ["x"], ["flat"])
     model.graph.node[0].input[0] = "flat"
     model.graph.node.insert(0, flat)
@@ -247,7 +246,7 @@ BAD = {
     "data": (("--data", "dat.npz"), "'.' has  data.npz"),
     "size": (("--image-size", "big"), "--image-size takes 224"),
     "mean": (("--image-mean", "red"), "--image-mean takes 'imagenet'"),
-    "first": (("--loss", "mse", "--map", "target=x", "--first-label", "1"), "shape [8]"),
+    "shape": (("--loss", "mse", "--map", "target=x"), "shape [8], the model wants [3]"),
 }  # fmt: skip
 
 

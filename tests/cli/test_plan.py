@@ -35,6 +35,15 @@ def test_memory_is_what_is_alive(folder, cli):
     assert f"bound: {weights} bytes" in output
 
 
+def test_the_peak_is_shown_where_sizes_are_known(folder, cli):
+    peak = re.compile(r"peak of what the step makes: ([\d,]+) bytes")
+    short = peak.search(cli("plan", "model.onnx", "--dim", "N=4"))
+    long = peak.search(cli("plan", "model.onnx", "--memory", "--dim", "N=4"))
+    assert short and long and short[1] == long[1] == str(4 * 16 * 4 + 4 * 3 * 4)
+    assert not peak.search(cli("plan", "model.onnx"))
+    compile(cli("plan", "model.onnx", "--dim", "N=4"), "plan", "exec")
+
+
 def test_training_memory_has_a_peak(folder, cli):
     assert "peak" in cli(*TRAIN, "--memory", "--dim", "N=4")
 

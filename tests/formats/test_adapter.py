@@ -15,7 +15,7 @@ TENSORS = {
     "layer.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3),
     "half": np.asarray([0.5, -1.0], np.float16),
     "empty": np.zeros((0, 4), np.float32),
-    "number": np.asarray(3.0, np.float64),
+    "double": np.full((1, 1, 1), 3.0, np.float64),
 }
 
 
@@ -43,6 +43,12 @@ def test_what_onnxruntime_wrote_is_read(tmp_path: pathlib.Path):
     assert found.keys() == given.keys()
     for name, array in given.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_single_numbers_are_refused(tmp_path: pathlib.Path):
+    with pytest.raises(CheckpointError, match="'number' has no dimension"):
+        write_adapter(tmp_path / "a", {"number": np.asarray(3.0, np.float32)})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_round_trip_keeps_everything(tmp_path: pathlib.Path):

@@ -34,7 +34,9 @@ def main(stem: str, weights: list[str]) -> None:
         graph.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     grads = session.run([f"{name}_grad" for name in weights], feeds)
-    np.savez_compressed(numbers, **feeds, **{f"grad/{n}": g for n, g in zip(weights, grads)})
+    np.savez_compressed(
+        numbers, **feeds, **{f"grad/{n}": g for n, g in zip(weights, grads, strict=True)}
+    )
 
 
 if __name__ == "__main__":

@@ -42,11 +42,11 @@ def test_names_depend_on_the_file_alone():
     assert names(model(NESTED)) == ["deep", "flat"]
 
 
-def test_bodies_are_counted_alike_in_both_forms():
+def test_bodies_are_called_alike_in_both_forms():
     for text in (BRANCHES, NESTED):
-        found = [[node.op_type for node in body] for body in subgraphs(model(text).graph)]
-        same = [[n.op_type for n in body.node] for body in proto_subgraphs(proto(text).graph)]
-        assert found == same
+        found = {p: [node.op_type for node in body] for p, body in subgraphs(model(text).graph)}
+        protos = proto_subgraphs(proto(text).graph)
+        assert found == {p: [node.op_type for node in body.node] for p, body in protos}
 
 
 def test_lifted_constants_belong_to_the_model_and_the_bodies_read_them():
@@ -56,8 +56,8 @@ def test_lifted_constants_belong_to_the_model_and_the_bodies_read_them():
     held = {name: value.const_value.numpy() for name, value in of.graph.initializers.items()}
     assert held.keys() == {"w", "w_2", "w_3", "k"}
     assert np.array_equal(held["w_3"], [3, 4]) and np.array_equal(held["k"], [7, 8])
-    assert all(not body.initializers for body in subgraphs(of.graph))
-    (rest,) = (n for b in subgraphs(of.graph) for n in b if n.op_type == "Constant")
+    assert all(not body.initializers for _, body in subgraphs(of.graph))
+    (rest,) = (n for _, b in subgraphs(of.graph) for n in b if n.op_type == "Constant")
     assert rest.outputs[0].name == "n"
 
 
@@ -65,7 +65,7 @@ def test_only_what_is_wanted_is_lifted():
     of = model(NESTED)
     lift(of, lambda one: one.name == "deep")
     assert list(of.graph.initializers) == ["deep"]
-    assert [list(body.initializers) for body in subgraphs(of.graph)] == [[], [], [], ["flat"]]
+    assert [list(body.initializers) for _, body in subgraphs(of.graph)] == [[], [], [], ["flat"]]
 
 
 def test_a_constant_that_a_body_returns_stays():

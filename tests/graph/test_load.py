@@ -148,3 +148,13 @@ def test_external_data_of_attributes_is_checked_too(tmp_path: pathlib.Path) -> N
     path.write_bytes(stored.SerializeToString())
     with pytest.raises(ModelError, match="outside the model's folder"):
         load_model(path)
+
+
+def test_sparse_tensors_are_refused_by_name():
+    values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "v")
+    places = onnx.numpy_helper.from_array(np.asarray([1, 2]), "i")
+    sparse = onnx.helper.make_sparse_tensor(values, places, [4])
+    of = proto("(float[4] x) => (float[4] y) { y = Add(x, s) }")
+    of.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["s"], sparse_value=sparse))
+    with pytest.raises(ModelError, match="holds sparse tensors"):
+        load_model(of)

@@ -50,5 +50,3 @@ def measures(found: Gradients, exact: Gradients) -> tuple[float, float]:
 
 def root_mean_square(values: Sequence[float]) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
-
-

@@ -83,7 +83,6 @@ ELSEWHERE = {
     "onnxtrain::SequenceConcat": _SEQUENCE,
     "onnxtrain::SequenceCut": _SEQUENCE,
     "onnxtrain::SequenceJoin": _SEQUENCE,
-    "onnxtrain::VectorJacobian": "tests/gradients/test_vector_jacobian.py",
 }
 """Operators with a rule that neither a row nor a case compares, and what does."""
 

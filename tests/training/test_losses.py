@@ -264,3 +264,22 @@ def test_a_loss_that_does_not_fit_the_output_says_so():
     with pytest.raises(Exception, match="CrossEntropyLoss have 1 axes") as caught:
         trainer_of(flat, loss="cross_entropy")
     assert "shape (batch, classes, ...)" in str(caught.value)
+
+
+def test_a_function_gets_outputs_that_are_tensors_of_numbers():
+    of = model_of(
+        """(float[N,2] x) => (float[N,2] y, seq(float[a,b]) rows, string[N,2] text, int64[N] best)
+          <float[2,2] w = {1.0, 0.5, -0.5, 1.0}> {
+            y = MatMul(x, w)  rows = SplitToSequence(y)  text = Cast <to = 8> (y)
+            best = ArgMax <axis = 1, keepdims = 0> (y)
+        }"""
+    )
+    seen = []
+
+    def loss(outputs, batch):
+        seen.append(list(outputs))
+        return outputs["y"].square().mean()
+
+    trainer = Trainer(of, loss=loss, device="cpu")
+    trainer.step({"x": np.ones([3, 2], np.float32)})
+    assert seen == [["y", "best"]]

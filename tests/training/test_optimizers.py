@@ -10,6 +10,8 @@ from onnxtrain import Trainer, artifacts, onnxblock
 from onnxtrain.api import CheckpointState
 from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import optim
+from onnxtrain.optim import AdamConfig, LambConfig, SGDConfig
+from onnxtrain.training.build import OPTIMIZERS
 from training.small import batch_of, load_module, load_optimizer, mlp, write_artifacts
 
 RATE = 0.05
@@ -178,6 +180,22 @@ def test_a_trainer_takes_every_block(block):
     trainer = Trainer(mlp(), loss="cross_entropy", optimizer=block, lr=0.1, device="cpu")
     losses = [float(trainer.step(batch_of())) for _ in range(10)]
     assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_trainer_knows_them_by_name(name):
+    options = {"weight_decay": 0.01, "clip_grad_norm": 1.0, "lr": 0.05, "device": "cpu"}
+    trainer = Trainer(mlp(), loss="cross_entropy", optimizer=name, **options)
+    losses = [float(trainer.step(batch_of())) for _ in range(10)]
+    assert losses[-1] < 0.95 * losses[0]
+
+
+@pytest.mark.parametrize("config", [AdamConfig(), LambConfig(), SGDConfig()])
+def test_artifacts_take_configs(config, tmp_path):
+    folder = write_artifacts(tmp_path, optimizer=config)
+    module = load_module(folder)
+    module(*batch_of().values())
+    load_optimizer(folder, module).step()
 
 
 def test_more_parameters_than_one_node_takes():

@@ -228,3 +228,14 @@ def test_decisions_are_settled_by_the_gradients():
     assert (a.trained, a.reason) == (False, "no differentiable path to the loss")
     assert b == first[1]
     assert settle(first, ["a"]) == first
+
+
+def test_a_weight_that_is_quantized_and_back_is_trained():
+    of = model_of(
+        """(float[N,2] x) => (float[N,2] y)
+          <float[2,2] w = {1.0, 0.5, -0.5, 1.0}, float s = {0.1}, int8 z = {0}> {
+            q = QuantizeLinear(w, s, z)  r = DequantizeLinear(q, s, z)  y = MatMul(x, r)
+        }"""
+    )
+    found = {d.name: d for d in decide(prepare(ir.from_proto(of)))}
+    assert found["w"].trained and found["s"].reason == "quantiser scale"

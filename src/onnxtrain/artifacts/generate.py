@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from onnxtrain import onnxblock
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.formats.files import ArtifactPaths, atomic_write
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
@@ -67,7 +67,8 @@ def generate_artifacts(
         frozen_params: Parameters that are exposed but not trained.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
             the model is the loss.
-        optimizer: An optimizer type, a block, or None for no optimizer model.
+        optimizer: An optimizer type, a block, a config of ``onnxtrain.optim``, or None for no
+            optimizer model.
         artifact_directory: Where the files go; the current folder by default.
         prefix: What the file names begin with.
         ort_format: Not available; ONNX files are always written.
@@ -78,12 +79,14 @@ def generate_artifacts(
 
     Raises:
         RuntimeError: if an argument contradicts another; nothing was written.
+        ParameterError: if a parameter to train does not exist or has no value.
     """
     trainable, frozen = list(requires_grad or ()), list(frozen_params or ())
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
     optimizer_block = _optimizer_block(optimizer)
     proto = _proto(model)
     verify(load_model(proto))
+    _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     with onnxblock.base(proto) as accessor, accessor.building():
         names = loss_input_names or [output.name for output in proto.graph.output]
@@ -136,6 +139,22 @@ def _check_arguments(
         )
 
 
+def _check_trainable(model: onnx.ModelProto, trainable: Sequence[str]) -> None:
+    """Refuse to train what has no value that a checkpoint could hold.
+
+    Raises:
+        ParameterError: if an input without a value is to be trained.
+    """
+    values = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name for value in model.graph.input} - values
+    if wrong := [name for name in trainable if name in inputs]:
+        raise ParameterError(
+            f"cannot train {', '.join(map(repr, wrong))}: an input has no value to start from\n"
+            f"  initializers  {', '.join(sorted(values)[:20])}\n"
+            "  gradients of inputs are given by onnxtrain.grad(model, wrt=name)"
+        )
+
+
 def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
@@ -167,6 +186,8 @@ def _optimizer_block(optimizer: Any) -> Any:
         return None
     if isinstance(optimizer, OptimType):
         return getattr(onnxblock.optim, optimizer.name)()
+    if hasattr(optimizer, "to_block"):
+        return optimizer.to_block()
     if hasattr(optimizer, "to_model_proto"):
         return optimizer
     raise TypeError(

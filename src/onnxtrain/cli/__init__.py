@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from onnxtrain.cli.check import check
+from onnxtrain.cli.diff import diff
 from onnxtrain.cli.env import env
 from onnxtrain.cli.export import export
 from onnxtrain.cli.fit import fit
@@ -24,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (fit, info, ops, plan, gradcheck, export, env):
+for verb in (fit, info, diff, ops, plan, check, gradcheck, export, env):
     app.command()(verb)
 
 

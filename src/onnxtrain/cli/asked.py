@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from onnxtrain.cli.adapters import SUFFIX as ADAPTER_SUFFIX
 from onnxtrain.errors import OnnxTrainError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -33,6 +34,7 @@ class Run:
     freeze: list[str]
     last: int | None
     biases_only: bool
+    lora: str | None
     chosen: dict[str, str]
     first_label: int
     image_size: tuple[int, int] | None
@@ -117,6 +119,11 @@ def _check(run: Run) -> None:
                 raise OnnxTrainError(
                     f"{option} needs data to judge by\n  add --val-split 0.1, or --val-data FILE"
                 )
+    if run.out.suffix == ADAPTER_SUFFIX and run.lora is None:
+        raise OnnxTrainError(
+            f"cannot write '{run.out}': no adapters are trained\n"
+            "  add --lora 8, or name an .onnx file for the whole model"
+        )
     if run.schedule == "constant" and run.final_lr:
         raise OnnxTrainError(
             "--final-lr needs a schedule that goes down\n  add --schedule cosine (or linear)"

@@ -36,11 +36,15 @@ def env(
 
     from onnxtrain.cli.console import table
 
-    facts = {**_platform(), **_devices(), **{name: _version(name) for name in PACKAGES}}
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json.dumps(facts(), indent=2))
         return
-    table("", ("what", "value"), facts.items())
+    table("", ("what", "value"), facts().items())
+
+
+def facts() -> dict[str, str]:
+    """Platform, devices and versions of packages."""
+    return {**_platform(), **_devices(), **{name: _version(name) for name in PACKAGES}}
 
 
 def _version(package: str) -> str:
@@ -63,14 +67,14 @@ def _platform() -> dict[str, str]:
 def _devices() -> dict[str, str]:
     import torch
 
-    facts = {
+    found = {
         "cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
         "cuda": f"built with {torch.version.cuda}" if torch.version.cuda else "not in this torch",
     }
     for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        facts[f"cuda:{index}"] = (
-            f"{found.name}, {found.total_memory / 2**30:.1f} GiB, "
-            f"capability {found.major}.{found.minor}"
+        device = torch.cuda.get_device_properties(index)
+        found[f"cuda:{index}"] = (
+            f"{device.name}, {device.total_memory / 2**30:.1f} GiB, "
+            f"capability {device.major}.{device.minor}"
         )
-    return facts
+    return found

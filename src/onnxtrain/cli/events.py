@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import socket
 import struct
 import time
 
@@ -31,7 +30,7 @@ class EventFile:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.onnxtrain"
+        name = f"events.out.tfevents.{int(time.time())}.onnxtrain"
         path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)

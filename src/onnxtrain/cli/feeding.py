@@ -138,6 +138,11 @@ def _batch_size(slots: Sequence[Slot], asked: int | None) -> tuple[int, bool]:
     if not fixed:
         return asked or DEFAULT_BATCH, False
     size = fixed.pop()
+    if size == 0:
+        raise FeedError(
+            "the inputs of the model take batches of 0 samples\n"
+            "  export it with a free first dimension"
+        )
     if asked not in (None, size):
         raise FeedError(
             f"the model takes batches of {size} samples only, not of {asked}\n"

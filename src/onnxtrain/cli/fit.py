@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from onnxtrain.cli import adapters
 from onnxtrain.cli import fit_options as options
 from onnxtrain.errors import OnnxTrainError
 
@@ -35,6 +36,7 @@ def fit(
     freeze: options.Freeze = None,
     last: options.Last = None,
     biases_only: options.BiasesOnly = False,
+    lora: options.Lora = None,
     mapping: options.Map = None,
     first_label: options.FirstLabel = 0,
     image_size: options.ImageSize = None,
@@ -115,11 +117,24 @@ def _finish(asked: Run, loop: Loop) -> None:
         if loop.best is not None:
             loop.trainer.resume(loop.best)
             typer.echo(f"best {watch.monitor} {watch.best:.4g}, after step {watch.step}")
-    loop.trainer.save(asked.out)
-    typer.echo(f"wrote {asked.out}")
+    for file in adapters.save(loop.trainer, asked.out):
+        typer.echo(f"wrote {file}")
+    _write_about(asked, loop)
     if asked.checkpoint is None:
         loop.checkpoint.unlink(missing_ok=True)
         asked.best_path.unlink(missing_ok=True)
+
+
+def _write_about(asked: Run, loop: Loop) -> None:
+    """Write the page and the picture of a run."""
+    from onnxtrain.cli import report
+
+    if asked.report is not None:
+        report.write(asked.report, asked, loop)
+        typer.echo(f"wrote {asked.report}")
+    if asked.plot is not None:
+        report.draw(asked.plot, loop.history)
+        typer.echo(f"wrote {asked.plot}")
 
 
 def _check_files(asked: Run) -> None:

@@ -90,6 +90,13 @@ Freeze = Annotated[
     typer.Option(help="Parameter or pattern that stays as it is (repeat)."),
 ]
 Last = Annotated[int | None, typer.Option(min=1, help="Train the last N layers only.")]
+Lora = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RANK",
+        help="Train adapters: a rank, or rank=8,alpha=16,dropout=0.1,targets=*query*|*value*.",
+    ),
+]
 BiasesOnly = Annotated[bool, typer.Option("--biases-only", help="Train biases only.")]
 Map = Annotated[
     list[str] | None, typer.Option("--map", help="INPUT=ARRAY: which array feeds it (repeat).")
@@ -143,7 +150,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of all that is random.")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Bit-identical results from run to run.")
 ]
-Out = Annotated[pathlib.Path, typer.Option(help="The trained model.")]
+Out = Annotated[pathlib.Path, typer.Option(help="The trained model, or FILE.onnx_adapter.")]
 Checkpoint = Annotated[
     pathlib.Path | None,
     typer.Option(help="File to continue from later.  [default: OUT with .ckpt, if stopped]"),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 def info(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Tell the memory of a training step on N samples.")
+    ] = None,
 ) -> None:
     """Show what a model has and what can be trained.
 
@@ -40,7 +43,26 @@ def info(
     table("outputs", ("name", "type", "shape"), map(_value, graph.outputs))
     trained = _parameters(working, known)
     _operators(working)
-    _verdict(working, trained)
+    if _verdict(working, trained) and batch_size is not None:
+        _memory(model, batch_size)
+
+
+def _memory(model: pathlib.Path, batch_size: int) -> None:
+    """Print what a training step will need."""
+    from onnxtrain.cli.footprint import footprint
+
+    told = footprint(model, batch_size)
+    parts = {
+        "parameters": told.parameters,
+        "gradients": told.gradients,
+        "adamw": told.moments,
+        "activations": told.activations,
+    }
+    shown = ", ".join(f"{name} {count / 2**20:,.1f} MiB" for name, count in parts.items())
+    more = f" (without {told.unknown} tensors of unknown size)" if told.unknown else ""
+    typer.echo(
+        f"memory of a step on {batch_size} samples: {told.total / 2**20:,.1f} MiB{more}; {shown}"
+    )
 
 
 def _value(value: ir.Value) -> tuple[str, str, str]:
@@ -120,8 +142,8 @@ def _operators(model: ir.Model) -> None:
     table("operators", columns, rows, right=("nodes",))
 
 
-def _verdict(model: ir.Model, trained: list[str]) -> None:
-    """Print whether the model can be trained, or all operators that stand in the way."""
+def _verdict(model: ir.Model, trained: list[str]) -> bool:
+    """Print whether the model can be trained, or all operators that stand in the way; tell it."""
     from onnxtrain.types import op_name
 
     stuck = sorted(
@@ -134,6 +156,7 @@ def _verdict(model: ir.Model, trained: list[str]) -> None:
         typer.echo(f"cannot be trained: {problem}")
     elif not stuck:
         typer.echo("can be trained")
+    return not problem and not stuck
 
 
 def _stuck(node: ir.Node, model: ir.Model) -> bool:

@@ -36,7 +36,7 @@ def check_labels(
     Raises:
         FeedError: if the model has no class for a label.
     """
-    name = goal.targets or (trainer.loss_input_names or [None])[0]
+    name = goal.targets or next(iter(trainer.loss_input_names), None)
     if goal.kind not in (CLASSES, TOKENS) or name is None or name not in arrays:
         if first:
             raise FeedError(f"loss '{goal.name}' has no classes\n  leave out --first-label")
@@ -67,9 +67,8 @@ def _classes(trainer: Trainer, goal: Goal, arrays: dict[str, Any], labels: Any) 
     output = trainer.loss_output_names[0]
     axis = 1 if goal.kind == CLASSES else -1
     shape = trainer.output_shapes[output]
-    if shape is not None and shape[axis] is not None and goal.kind == TOKENS:
-        return int(shape[axis])
-    if shape is None or shape[axis] is None or None in shape[2:]:
+    told = shape is not None and shape[axis] is not None
+    if shape is None or not told or (goal.kind == CLASSES and None in shape[2:]):
         size = _trial_size(trainer)
         inputs = {key: arrays[key][:size] for key in trainer.input_names}
         shape = tuple(trainer.predict(inputs)[output].shape)

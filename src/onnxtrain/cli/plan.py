@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from onnxtrain.errors import OnnxTrainError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxtrain.runtime.plan import Plan
+    from onnxtrain.runtime.plan import Step
     from onnxtrain.types import Provider
 
 
@@ -130,36 +130,41 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
 
 
 def _print(item: Planned, provider: Provider, memory: bool) -> None:
-    from onnxtrain.cli.console import say
+    from onnxtrain.cli.console import grouped, say
+    from onnxtrain.cli.sizes import Sizes
     from onnxtrain.kernels.library import default_registry
+    from onnxtrain.runtime.lifetimes import live_bytes
     from onnxtrain.runtime.lower import LowerOptions
     from onnxtrain.runtime.ready import planned
 
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
-    if memory:
-        _print_memory(item.model, made)
-    else:
+    sizes = Sizes(item.model, made)
+    profile = None if sizes.unknown else live_bytes(made.block, sizes.of)
+    if not memory:
         typer.echo(made.source(), nl=False)
-
-
-def _print_memory(model: ir.Model, made: Plan) -> None:
-    from onnxtrain.cli.console import grouped, say, table
-    from onnxtrain.cli.sizes import Sizes
-    from onnxtrain.runtime.lifetimes import live_bytes
-
-    sizes = Sizes(model, made)
-    if sizes.unknown:
+    elif profile is not None:
+        _print_profile(profile)
+    if profile is not None:
+        bytes_ = f"{grouped(_peak(profile))} bytes; bound: {grouped(sizes.bound)} bytes"
+        say(f"# peak of what the step makes: {bytes_}")
+    elif memory:
         say(
             f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
             f"first {sizes.unknown[0]}; give the dimensions of the inputs a size with --dim"
         )
-        return
-    profile = live_bytes(made.block, sizes.of)
-    peak = max((held for _, held in profile), default=0)
-    rows: list[Any] = [
+
+
+def _peak(profile: list[tuple[Step, int]]) -> int:
+    return max((held for _, held in profile), default=0)
+
+
+def _print_profile(profile: list[tuple[Step, int]]) -> None:
+    from onnxtrain.cli.console import grouped, table
+
+    peak = _peak(profile)
+    rows = [
         (step.node, step.kernel.op, grouped(held), "peak" if held == peak else "")
         for step, held in profile
     ]
     table("", ("node", "operator", "bytes alive", ""), rows, right=("bytes alive",))
-    say(f"peak of what the step makes: {grouped(peak)} bytes; bound: {grouped(sizes.bound)} bytes")

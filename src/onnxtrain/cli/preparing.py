@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.cli import metrics
+from onnxtrain.cli.adapters import lora_of
 from onnxtrain.cli.asked import Run
 from onnxtrain.cli.device import checked_device
 from onnxtrain.cli.events import EventFile
@@ -70,6 +71,7 @@ def trainer_of(asked: Run, aim: Goal) -> Trainer:
         outputs=asked.output or None,
         weight_decay=asked.weight_decay,
         clip_grad_norm=asked.clip_grad_norm,
+        lora=lora_of(asked.lora),
         batch_norm=asked.batch_norm,
         dropout=asked.dropout,
         seed=asked.seed,
@@ -134,4 +136,5 @@ def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
         "validation data": digest(fed.validation),
         "seed": asked.seed,
         "data": digest(fed.training),
+        **({} if asked.lora is None else {"lora": asked.lora}),
     }

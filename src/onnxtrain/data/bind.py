@@ -44,11 +44,17 @@ def bind(
             + _meant(unknown[0], [slot.name for slot in slots], "--map ", "=ARRAY")
         )
     left = dict(data.values)
-    found: dict[str, Array] = {}
+    found = {name: _chosen(name, array, data, left) for name, array in chosen.items()}
     for slot in slots:
-        array = _named(slot, left, chosen.get(slot.name), data)
-        if array is not None:
-            found[slot.name] = array
+        if slot.name in found:
+            continue
+        for name in (slot.name, *slot.aliases):
+            array = _take(
+                name, dict(data.values) if name in chosen.values() else left, data.tabular
+            )
+            if array is not None:
+                found[slot.name] = array
+                break
     empty = [slot for slot in slots if slot.name not in found]
     if len(empty) == 1 and (array := _rest(left, data.tabular)) is not None:
         found[empty[0].name] = array
@@ -67,22 +73,16 @@ def _meant(name: str, known: Iterable[str], before: str, behind: str = "") -> st
     return f"\n  did you mean  {before}{close[0]}{behind}" if close else ""
 
 
-def _named(slot: Slot, left: dict[str, Array], chosen: str | None, data: Arrays) -> Array | None:
-    """The array that goes by the slot's name, taken out of those left."""
-    if chosen is not None:
-        array = _take(chosen, left, data.tabular)
-        if array is None:
-            raise FeedError(
-                f"there is no array {chosen!r} for input '{slot.name}' in '{data.source}'\n"
-                f"  have  {', '.join(data.values)}"
-                + _meant(chosen, data.values, f"--map {slot.name}=")
-            )
-        return array
-    for name in (slot.name, *slot.aliases):
-        array = _take(name, left, data.tabular)
-        if array is not None:
-            return array
-    return None
+def _chosen(slot: str, name: str, data: Arrays, left: dict[str, Array]) -> Array:
+    """The array that the user names for a slot; one array may feed several slots."""
+    array = _take(name, dict(data.values), data.tabular)
+    if array is None:
+        raise FeedError(
+            f"there is no array {name!r} for input '{slot}' in '{data.source}'\n"
+            f"  have  {', '.join(data.values)}" + _meant(name, data.values, f"--map {slot}=")
+        )
+    _take(name, left, data.tabular)
+    return array
 
 
 def _take(name: str, left: dict[str, Array], tabular: bool) -> Array | None:
@@ -193,23 +193,24 @@ def _reshaped(slot: Slot, array: Array) -> Array:
     size = int(np.prod(have, dtype=np.int64))
     free = [i for i, want in enumerate(wanted) if want is None]
     known = int(np.prod([want for want in wanted if want is not None], dtype=np.int64))
-    if not free and known == size:
+    moved = _other_layout(wanted, have)
+    if not moved and not free and known == size:
         return array.reshape(len(array), *[want for want in wanted if want is not None])
     shown = ", ".join("?" if want is None else str(want) for want in wanted)
     raise FeedError(
         f"the array for '{slot.name}' has samples of shape {list(have)}, the model wants [{shown}]"
-        + _other_layout(slot, wanted, have)
+        + (moved or f"\n  if it is meant for another input, say so with --map {slot.name}=ARRAY")
     )
 
 
-def _other_layout(slot: Slot, wanted: Sequence[int | None], have: Sequence[int]) -> str:
-    """The cure, where the axes only stand in another order."""
+def _other_layout(wanted: Sequence[int | None], have: Sequence[int]) -> str:
+    """The cure where the axes only stand in another order, nothing where they do not."""
     if len(have) == len(wanted) == 3 and None not in wanted:
         for order in ((2, 0, 1), (1, 2, 0)):
             if tuple(have[i] for i in order) == tuple(wanted):
                 axes = (0, *(i + 1 for i in order))
                 return f"\n  the axes stand in another order: save array.transpose{axes}"
-    return f"\n  if it is meant for another input, say so with --map {slot.name}=ARRAY"
+    return ""
 
 
 def _check_lengths(arrays: Mapping[str, Array], data: Arrays) -> None:

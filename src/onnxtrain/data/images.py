@@ -15,6 +15,8 @@ from onnxtrain.errors import FeedError
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Kinds of pixels, by number of channels."""
+USUAL = (1, 3)
+"""Numbers of channels that are looked for first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +98,7 @@ def layout_of(slot: Slot, size: tuple[int, int] | None) -> Layout:
     """
     assert slot.shape is not None
     _, first, second, last = slot.shape
-    channels_first = first in MODES and (last not in MODES or second == last)
+    channels_first = first in USUAL or (last not in USUAL and first in MODES)
     channels = first if channels_first else last
     if channels not in MODES or channels is None:
         raise FeedError(

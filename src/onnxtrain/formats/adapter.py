@@ -77,6 +77,8 @@ def write_adapter(
 
 def _write_tensor(builder: flatbuffers.Builder, name: str, array: Array) -> int:
     array = storable(name, array, _CODES)
+    if not array.ndim:
+        raise CheckpointError(f"tensor '{name}' has no dimension, an adapter file needs at least 1")
     text = builder.CreateString(name)
     dims = builder.CreateNumpyVector(np.array(array.shape, np.int64))
     content = array.tobytes()

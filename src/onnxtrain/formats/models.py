@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.formats.arrays import raw_bytes
 from onnxtrain.formats.files import atomic_write, atomic_write_pair
 from onnxtrain.graph.load import Source
 from onnxtrain.transforms.patch import patched
@@ -61,6 +64,13 @@ def save_trained(
         atomic_write(path, patched(source.proto, values, source.folder).SerializeToString())
 
 
+def _bytes_of(tensor: ir.TensorProtocol) -> bytes | memoryview:
+    """The bytes of a tensor as a file holds them; not copied if they lie so in memory."""
+    if tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
+        return tensor.tobytes()
+    return raw_bytes(np.asarray(tensor.numpy(), order="C"))
+
+
 def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value]) -> None:
     """Weights one after the other in ``<file>.data``, aligned as readers that map files want."""
     offset = 0
@@ -93,7 +103,7 @@ def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value])
         position = 0
         for start, tensor in parts:
             stream.write(b"\0" * (start - position))  # type: ignore[attr-defined]
-            stream.write(tensor.tobytes())  # type: ignore[attr-defined]
+            stream.write(_bytes_of(tensor))  # type: ignore[attr-defined]
             position = start + tensor.nbytes
 
     atomic_write_pair(path, proto, write)

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.known import inputs_of, ints_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
@@ -92,10 +91,7 @@ def col2im(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     x, image, block = operands(node)
     sizes, kernel = ints_of(image), ints_of(block)
     if sizes is None or kernel is None:
-        raise NoGradientError(
-            f"no gradient of Col2Im whose image_shape or block_shape is not constant, "
-            f"node '{node.name}'"
-        )
+        return to_first(node, pulled_back(op, node, [dy])[0])
     places = _covered(node, sizes, kernel)
     pixels = op.Reshape(dy, op.ints([0, 0, -1]))
     taken = op.Gather(pixels, op.const(np.maximum(places, 0)), axis=2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.errors import GraphError
 from onnxtrain.gradients.known import dim_of, need_rank, operands, rank_of
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
@@ -133,14 +133,16 @@ def matmul_bnb4(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Det")
 def det(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy times the cofactors: determinants of what is left without a row and a column."""
+    """dy times the cofactors: determinants of what is left without a row and a column.
+
+    They are there for singular matrices too, which torch's gradient is not made for; it is taken
+    where the size of the matrices is not known.
+    """
     (x,) = operands(node)
+    if x.shape is None or dim_of(x, -1) is None:
+        return pulled_back(op, node, [dy])
     size, rank = dim_of(x, -1), need_rank(x, "Det")
-    if size is None:
-        raise GraphError(
-            f"the size of the matrices '{x.name}' is not known, the gradient of Det needs it, "
-            f"node '{node.name}'"
-        )
+    assert size is not None
     scale = op.unsqueeze(dy, [rank - 2, rank - 1])
     if size == 1:
         return [scale]

@@ -22,33 +22,41 @@ class BodyTensor:
 
     Attributes:
         name: Its name in the whole model.
-        place: Which body it stands in, counted as ``subgraphs`` gives them.
+        place: Which body it stands in, as ``subgraphs`` calls it.
         value: The initializer, or the output of the Constant node.
         tensor: What it holds.
     """
 
     name: str
-    place: int
+    place: str
     value: ir.Value
     tensor: ir.TensorProtocol
 
 
-def subgraphs(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """The bodies of a graph's nodes, each followed by those inside of it."""
+def subgraphs(graph: ir.Graph, outer: str = "") -> Iterator[tuple[str, ir.Graph]]:
+    """The bodies of a graph's nodes, each followed by those inside of it.
+
+    A body is called by what its node computes and the name of the attribute.
+    """
     for node in graph:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                yield attribute.as_graph()
-                yield from subgraphs(attribute.as_graph())
+                made = next((value.name for value in node.outputs if value.name), "")
+                place = f"{outer}/{made}:{attribute.name}"
+                yield place, attribute.as_graph()
+                yield from subgraphs(attribute.as_graph(), place)
 
 
-def proto_subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The same bodies, in the same order, of a graph in protobuf."""
+def proto_subgraphs(
+    graph: onnx.GraphProto, outer: str = ""
+) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The same bodies of a graph in protobuf, under the same names."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield attribute.g
-                yield from proto_subgraphs(attribute.g)
+                place = f"{outer}/{next(filter(None, node.output), '')}:{attribute.name}"
+                yield place, attribute.g
+                yield from proto_subgraphs(attribute.g, place)
 
 
 def body_tensors(model: ir.Model) -> list[BodyTensor]:
@@ -57,7 +65,7 @@ def body_tensors(model: ir.Model) -> list[BodyTensor]:
     taken = {value.name for value in graph.inputs} | set(graph.initializers)
     taken |= {value.name for node in graph for value in node.outputs}
     found = []
-    for place, body in enumerate(subgraphs(graph)):
+    for place, body in subgraphs(graph):
         for value, tensor in _constants(body):
             name, count = str(value.name), 1
             while name in taken:

@@ -17,6 +17,9 @@ import onnx_ir as ir
 from onnxtrain.graph.infer import infer_node
 from onnxtrain.types import MS, DataType
 
+OPSET_BESIDE = 21
+"""Version of ONNX's own operators that joins a graph that has none of them."""
+
 
 class Emit(Protocol):
     """An operator as a method: one output, or as many as ``_outputs=`` asks for."""
@@ -40,6 +43,8 @@ class Ops:
 
     def __init__(self, graph: ir.Graph, prefix: str) -> None:
         self.graph = graph
+        if not {"", "ai.onnx"} & graph.opset_imports.keys():
+            graph.opset_imports[""] = OPSET_BESIDE
         self.prefix = _fresh(graph, prefix)
         self.nodes: list[ir.Node] = []
         self._count = 0

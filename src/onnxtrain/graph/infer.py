@@ -104,7 +104,8 @@ def _complete(model: ir.Model) -> bool:
     """Type outputs that ONNX could not; whether there were any.
 
     Some schemas have no inference function. An output has the type of the inputs that share its
-    type name, or the one type that the schema allows, and the operators in ``KEEP_SHAPE`` have the shape of their first input.
+    type name, or the one type that the schema allows, and the operators in ``KEEP_SHAPE`` have the
+    shape of their first input.
     """
     found = False
     for node in model.graph.all_nodes():

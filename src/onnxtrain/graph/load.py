@@ -12,6 +12,8 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
+from onnxtrain.graph.bodies import proto_subgraphs
+from onnxtrain.graph.order import ordered
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -91,14 +93,25 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
             f"{what} is not an ONNX model: it has no "
             + ("IR version" if not proto.ir_version else "graph or no opset import")
         )
+    _refuse_sparse(proto, what)
     try:
-        model = maps.read(proto)
+        model = ordered(maps.read(proto))
     except Exception as error:
         raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
     for tensor in _external_tensors(model):
         _place_external(tensor, what, folder)
     _name_apart(model)
     return Source(model, proto, folder)
+
+
+def _refuse_sparse(proto: onnx.ModelProto, what: str) -> None:
+    for graph in (proto.graph, *(body for _, body in proto_subgraphs(proto.graph))):
+        kinds = {a.name for node in graph.node for a in node.attribute}
+        if graph.sparse_initializer or "sparse_value" in kinds:
+            raise ModelError(
+                f"{what} holds sparse tensors, which cannot be read\n"
+                "  write them as dense ones, with onnx.helper.make_tensor"
+            )
 
 
 def _name_apart(model: ir.Model) -> None:

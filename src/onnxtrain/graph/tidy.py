@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
+
+from onnxtrain.graph.bodies import subgraphs
 
 
 def tidy(model: ir.Model) -> None:
@@ -27,20 +27,11 @@ def name_nodes(graph: ir.Graph) -> None:
 def unshadow(graph: ir.Graph) -> None:
     """Rename what a subgraph defines under a name that is taken outside or beside it, in place."""
     taken = {str(value.name) for value in _defined(graph)}
-    for inner in _subgraphs(graph):
+    for _, inner in subgraphs(graph):
         for value in _defined(inner):
             if value.name in taken:
                 value.name = _fresh(str(value.name), taken)
             taken.add(str(value.name))
-
-
-def _subgraphs(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """All subgraphs, outer ones first."""
-    for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield attribute.as_graph()
-                yield from _subgraphs(attribute.as_graph())
 
 
 def _defined(graph: ir.Graph) -> list[ir.Value]:

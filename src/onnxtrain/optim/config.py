@@ -148,7 +148,7 @@ class AdamConfig(OptimizerConfig):
             has["lambda"],
             onnxblock.optim.ClipGradNorm(has["max_norm_clip"]),
         )
-        if not after and has["lambda"]:
+        if not after and has["do_bias_correction"]:
             block.optimizer.adam_mode = 0
         return block
 

@@ -14,7 +14,7 @@ from torch import Tensor
 _TINY = 1e-6
 
 
-def FP16_Optimizer(optimizer: Any, **kwargs: Any) -> Any:  # noqa: N802
+def FP16_Optimizer(optimizer: Any, **kwargs: Any) -> Any:
     """Replace the slow methods of a mixed-precision optimizer; gives the same object back.
 
     Known are Megatron's ``FP16_Optimizer`` and DeepSpeed's ZeRO optimizers of stages 1 and 2. An
@@ -137,20 +137,17 @@ def _has_overflow_partitioned(self: Any) -> bool:
     return has_non_finite(g for g in grads if g is not None)
 
 
+_MEGATRON: dict[str, Callable[..., Any]] = {
+    "_check_overflow": _check_overflow,
+    "clip_master_grads": _clip_master_grads,
+}
+_DEEPSPEED: dict[str, Callable[..., Any]] = {
+    "has_overflow_serial": _has_overflow_serial,
+    "has_overflow_partitioned_grads_serial": _has_overflow_partitioned,
+}
 _KNOWN: dict[str, dict[str, Callable[..., Any]]] = {
-    "megatron.fp16.fp16.FP16_Optimizer": {
-        "_check_overflow": _check_overflow,
-        "clip_master_grads": _clip_master_grads,
-    },
-    **dict.fromkeys(
-        (
-            "deepspeed.runtime.zero.stage2.FP16_DeepSpeedZeroOptimizer",
-            "deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer",
-        ),
-        {
-            "has_overflow_serial": _has_overflow_serial,
-            "has_overflow_partitioned_grads_serial": _has_overflow_partitioned,
-        },
-    ),
+    "megatron.fp16.fp16.FP16_Optimizer": _MEGATRON,
+    "deepspeed.runtime.zero.stage2.FP16_DeepSpeedZeroOptimizer": _DEEPSPEED,
+    "deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer": _DEEPSPEED,
 }
 """Methods that are replaced, by the full name of the optimizer's class."""

@@ -22,10 +22,24 @@ _WRITTEN = (torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
 
 
 def _lifted(x: Tensor, device: torch.device) -> Tensor:
-    """A lone number is written by the device itself, which a captured graph can repeat."""
-    if x.ndim == 0 and x.device.type == "cpu" and x.dtype in _WRITTEN:
-        return torch.full((), x.item(), dtype=x.dtype, device=device)
+    """A lone number is written by the device itself, which a captured graph can repeat.
+
+    While a graph is captured so is every number: memory of the host may not be read then.
+    """
+    if x.device.type == "cpu" and x.dtype in _WRITTEN:
+        if x.numel() == 1:
+            return torch.full(x.shape, x.item(), dtype=x.dtype, device=device)
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return _written(x, device)
     return x.to(device, non_blocking=True)
+
+
+def _written(x: Tensor, device: torch.device) -> Tensor:
+    result = torch.empty(x.shape, dtype=x.dtype, device=device)
+    flat = result.view(-1)
+    for index, number in enumerate(x.reshape(-1).tolist()):
+        flat[index].fill_(number)
+    return result
 
 
 @kernel("ToHost", domain="onnxtrain.runtime", registry=None)

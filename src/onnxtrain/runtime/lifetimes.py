@@ -174,14 +174,26 @@ def _fits(value: ir.Value | None, output: ir.Value | None) -> bool:
 
 
 def live_bytes(block: Block, size: Callable[[str], int]) -> list[tuple[Step, int]]:
-    """Bytes held after each step, given the size of every local; the largest is the peak."""
+    """Bytes held after each step, given the size of every local; the largest is the peak.
+
+    What may share storage is held until the last of its names is freed, and counted once.
+    """
+    storages = Storages(block)
     held: dict[str, int] = {}
+    alive: dict[str, set[str]] = {}
     profile = []
     for step in block.steps:
         if step.out:
-            held.pop(step.out, None)
-        held.update({name: size(name) for name in step.written})
+            held.pop(storages.root(step.out), None)
+        for name in step.written:
+            root = storages.root(name)
+            alive.setdefault(root, set()).add(name)
+            if name in storages.fresh:
+                held[root] = held.get(root, 0) + size(name)
         profile.append((step, sum(held.values())))
         for name in step.frees:
-            held.pop(name, None)
+            root = storages.root(name)
+            alive.setdefault(root, set()).discard(name)
+            if not alive[root]:
+                held.pop(root, None)
     return profile

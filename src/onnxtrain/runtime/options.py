@@ -38,6 +38,7 @@ class SessionOptions:
         seed: Seed of random operators; None draws one.
         reuse_storage: Outputs may take over the storage of dying inputs.
         groups: Process groups for operators that communicate; None if the process is alone.
+        capture: Training steps on a CUDA device are recorded and replayed where that is possible.
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
@@ -52,6 +53,7 @@ class SessionOptions:
     seed: int | None = None
     reuse_storage: bool = True
     groups: Groups | None = None
+    capture: bool = True
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     _config: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -56,6 +56,7 @@ class Program:
         }
         for name, (value, on_host) in plan.constants.items():
             self._names[name] = _bound(value, host if on_host else device)
+        self.bindings = 0
         for name in plan.state:
             self.bind(name, (state or {})[name])
         self._lines: dict[int, Step] = {}
@@ -69,6 +70,7 @@ class Program:
 
     def bind(self, name: str, value: Any) -> None:
         """Make the step use a tensor for a bound name of the graph."""
+        self.bindings += 1
         self._names[self.plan.state[name]] = value
 
     def _compile(self) -> Callable[..., Any]:

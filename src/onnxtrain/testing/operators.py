@@ -175,4 +175,4 @@ def _remarks(row: Coverage, of: Facts) -> str:
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
     target.write_text(page(), encoding="utf-8")
-    print(f"wrote {target}")
+    sys.stdout.write(f"wrote {target}\n")

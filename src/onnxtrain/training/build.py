@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -32,8 +33,17 @@ LOSSES = {
     "mse": onnxblock.loss.MSELoss,
     "bce": onnxblock.loss.BCEWithLogitsLoss,
     "l1": onnxblock.loss.L1Loss,
+    "huber": onnxblock.loss.HuberLoss,
+    "smooth_l1": onnxblock.loss.SmoothL1Loss,
+    "kl_div": onnxblock.loss.KLDivLoss,
 }
-OPTIMIZERS = ("adamw", "sgd")
+OPTIMIZERS: dict[str, Any] = {
+    "adamw": onnxblock.optim.AdamW,
+    "sgd": onnxblock.optim.SGD,
+    "adam": onnxblock.optim.Adam,
+    "lamb": onnxblock.optim.Lamb,
+    "momentum": functools.partial(onnxblock.optim.SGD, momentum=0.9),
+}
 LARGE = 2**16
 """Frozen tensors above this many bytes are bound like parameters instead of copied around."""
 
@@ -197,12 +207,8 @@ def _optimizer_block(optimizer: str | Any, weight_decay: float, limit: float | N
             raise OptionError("give weight_decay and clip_grad_norm to the optimizer block itself")
         return optimizer
     clip = None if limit is None else onnxblock.optim.ClipGradNorm(limit)
-    if optimizer == "adamw":
-        return onnxblock.optim.AdamW(weight_decay=weight_decay, clip_grad=clip)
-    if optimizer != "sgd":
+    if optimizer not in OPTIMIZERS:
         raise OptionError(
             f"unknown optimizer '{optimizer}'\n  have  {', '.join(OPTIMIZERS)}, or an onnxblock"
         )
-    if weight_decay:
-        raise OptionError("sgd has no weight decay; use adamw, or a weight_decay of 0")
-    return onnxblock.optim.SGD(clip_grad=clip)
+    return OPTIMIZERS[optimizer](weight_decay=weight_decay, clip_grad=clip)

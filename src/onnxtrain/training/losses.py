@@ -11,6 +11,7 @@ import torch
 from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import Block
 from onnxtrain.training.build import LOSSES
+from onnxtrain.types import FIXED
 
 TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
 """A function of the model's outputs and the batch, both by name, that gives a scalar."""
@@ -42,7 +43,8 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
     """
     names = [str(v.name) for v in model.graph.outputs]
     if outputs is None:
-        return names[:1] if loss is None or isinstance(loss, str) else names
+        tensors = [str(v.name) for v in model.graph.outputs if _is_numbers(v)]
+        return names[:1] if loss is None or isinstance(loss, str) else tensors or names
     picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
     if unknown := [name for name in picked if name not in names]:
         raise LossError(
@@ -51,6 +53,11 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
     if not picked:
         raise LossError("the loss needs an output: the list of outputs is empty")
     return picked
+
+
+def _is_numbers(value: ir.Value) -> bool:
+    """Whether a loss can take an output: sequences and text it cannot."""
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FIXED)
 
 
 def value_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "learning_rate": float,
     "initial_learning_rate": float,
 }
+_CHECKSUM = "crc32"
 _GENERATORS = {"rng/step": "rng", "rng/host": "rng_host"}
 
 Path = str | os.PathLike[str]
@@ -35,7 +37,7 @@ def write(trainer: Trainer, path: Path, extra: dict[str, Any]) -> None:
     for key, generator in _generators(trainer).items():
         tensors[key] = array_of(generator.get_state())
     numbers = {key: getattr(trainer.optimizer.state, key) for key in _NUMBERS}
-    write_native(path, tensors, {**numbers, "extra": extra})
+    write_native(path, tensors, {**numbers, "extra": extra, _CHECKSUM: _checksum(tensors)})
 
 
 def read(trainer: Trainer, path: Path) -> dict[str, Any]:
@@ -45,6 +47,11 @@ def read(trainer: Trainer, path: Path) -> dict[str, Any]:
         CheckpointError: if it cannot be read, or belongs to another model or optimizer.
     """
     tensors, manifest = read_native(path)
+    if manifest.get(_CHECKSUM) not in (None, _checksum(tensors)):
+        raise CheckpointError(
+            f"checkpoint '{os.fspath(path)}' is damaged: its values are not those that were "
+            "written\n  continue from another checkpoint, or start anew"
+        )
     live = _live(trainer)
     if why := _misfit(live, tensors):
         raise CheckpointError(f"checkpoint '{os.fspath(path)}' {why}")
@@ -62,6 +69,14 @@ def read(trainer: Trainer, path: Path) -> dict[str, Any]:
         if tensors[key].size == generator.get_state().numel():
             generator.set_state(tensor_of(tensors[key]))
     return dict(extra) if isinstance(extra, dict) else {}
+
+
+def _checksum(tensors: Arrays) -> int:
+    """CRC-32 of all values, in the order of their names."""
+    crc = 0
+    for key in sorted(tensors):
+        crc = zlib.crc32(np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8).data, crc)
+    return crc
 
 
 def _live(trainer: Trainer) -> dict[str, torch.Tensor]:

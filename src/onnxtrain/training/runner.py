@@ -10,9 +10,11 @@ import torch
 
 from onnxtrain.errors import FeedError
 from onnxtrain.kernels.library import default_registry
+from onnxtrain.runtime.capture import Recorder
 from onnxtrain.runtime.feeds import Feeds
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
@@ -62,6 +64,7 @@ class Runner:
         device: torch.device,
         options: SessionOptions,
     ) -> None:
+        self.model = model
         provider = CUDA if device.type == "cuda" else CPU
         lowering = LowerOptions(provider, options.use_deterministic_compute, options.reuse_storage)
         names = {value.name for value in model.graph.inputs}
@@ -74,6 +77,7 @@ class Runner:
         self._feeds = Feeds(self.user_inputs, device)
         self._resets = [a.name == RESET_INPUT for a in self.plan.inputs]
         self._options = options
+        self.recorder = Recorder(self.program) if options.capture else None
 
     def run(self, inputs: Sequence[Any], reset: bool = False) -> list[Any]:
         """User outputs for user inputs.
@@ -83,7 +87,10 @@ class Runner:
             NodeError: if a kernel fails.
         """
         with deterministic(self._options.use_deterministic_compute):
-            results = self.program(*self._arguments(inputs, reset))
+            arguments = self._arguments(inputs, reset)
+            if self.recorder is not None:
+                return self.recorder.run(arguments, self._outputs)
+            results = self.program(*arguments)
         return [results[index] for index in self._outputs]
 
     def run_split(
@@ -104,6 +111,15 @@ class Runner:
             result, grads = middle(outputs)
             self.program.finish(running, grads)
         return result
+
+    def profile(self, inputs: Sequence[Any], repeats: int) -> Profiler:
+        """Run a step several times, its gradients overwritten, with a clock around every node."""
+        profiler = Profiler(self.program)
+        arguments = self._arguments(inputs, reset=True)
+        with deterministic(self._options.use_deterministic_compute):
+            for _ in range(repeats):
+                profiler(*arguments)
+        return profiler
 
     def _arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
         """Inputs in order, checked, with the reset flag where the plan takes it."""

@@ -55,10 +55,10 @@ def narrowed(decisions: list[Decision], model: ir.Model, chosen: Selection) -> l
     Raises:
         ParameterError: if a pattern matches nothing, or nothing is left to train.
     """
-    if chosen.exclude:
-        decisions = _without(decisions, chosen.exclude)
     if chosen.last is not None:
         decisions = _last(decisions, model.graph, chosen.last)
+    if chosen.exclude:
+        decisions = _without(decisions, chosen.exclude)
     if chosen.biases:
         values = model.graph.initializers
         kept = {d.name for d in decisions if d.trained and _is_bias(values[d.name])}

@@ -16,6 +16,7 @@ from onnxtrain.graph.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.profile import Profiler
 from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, refuse_others, samples
@@ -31,6 +32,7 @@ from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
 from onnxtrain.training.runner import Runner
 from onnxtrain.training.selection import Selection, narrowed
+from onnxtrain.transforms.masters import add_masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, decide, settle
 from onnxtrain.transforms.training_graph import parameters_to_inputs
@@ -46,13 +48,13 @@ class Trainer:
         model: Path, bytes, ``onnx.ModelProto`` or ``onnx_ir.Model``.
         loss: ``cross_entropy``, ``mse``, ``bce`` or ``l1``; an onnxblock; or a torch function
             ``f(outputs, batch)`` that gives a scalar. None takes the first output as the loss.
-        optimizer: ``adamw``, ``sgd``, or an onnxblock optimizer.
+        optimizer: ``adamw``, ``adam``, ``lamb``, ``sgd``, ``momentum``, or an onnxblock optimizer.
         lr: Learning rate.
         trainable: ``auto``, names and glob patterns of parameters, or a ``Selection``.
         device: ``cpu``, ``cuda``, ``cuda:1``; None takes CUDA if it is there.
         outputs: Outputs of the model that are passed to the loss; all by default for blocks and
             functions, the first one for a loss given by name.
-        weight_decay: Decay of AdamW.
+        weight_decay: Decay of the weights, as the optimizer defines it.
         clip_grad_norm: Largest norm of all gradients together; None for no limit.
         lora: Train low-rank adapters of layers instead of weights; parameters that ``trainable``
             names are trained too, and the statistics of BatchNormalization stay as they are.
@@ -101,6 +103,7 @@ class Trainer:
         decisions = narrowed(decisions, working, chosen)
         moving = [d.name for d in decisions if d.statistic and d.name in writable]
         self._moving = moving if batch_norm == "train" else []
+        self._narrow = add_masters(working, {d.name for d in decisions if d.trained})
         built = build_training(
             working,
             loss=None if self._torch_loss else loss,  # type: ignore[arg-type]
@@ -196,12 +199,25 @@ class Trainer:
         """The model's outputs on one batch in evaluation form, by name."""
         if self._predictor is None:
             model = working_copy(self._original)
+            add_masters(model, self._narrow)
             parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
             EvaluationForm()(model)
             self._predictor = self.module.runner_of(model)
         results = self._predictor.run(pick(batch, self.input_names))
         names = [str(value.name) for value in self._original.graph.outputs]
         return dict(zip(names, results, strict=True))
+
+    def profile(self, batch: Batch, repeats: int = 3) -> Profiler:
+        """Times of the nodes of a step on one batch; nothing is updated.
+
+        Raises:
+            OptionError: if the loss is a torch function, in whose middle no clock can stand.
+        """
+        if self._torch_loss is not None:
+            raise OptionError("a step with a torch function as its loss cannot be profiled")
+        runner = self.module.runner(training=True)
+        with self._unmoved():
+            return runner.profile(pick(batch, [a.name for a in runner.user_inputs]), repeats)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """The mean loss over batches, each weighted by its number of samples."""
@@ -240,15 +256,17 @@ class Trainer:
             SaveError: if a file could not be written; what was there before is untouched.
         """
         if self._adapters is None:
-            raise OptionError("there is no adapter to save\n  give lora=LoraConfig() to the trainer")
+            raise OptionError("there is no adapter to save\n  give the trainer lora=LoraConfig()")
         values = self._values()
         self._adapters.save_adapter(values, path)
         if model is not None:
             self._adapters.save_base(values, model)
 
     def _values(self) -> dict[str, Any]:
-        """What training changes, as arrays."""
-        return {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
+        """What training changes, as arrays of the types that the model has."""
+        values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
+        narrow = {name: t for name, t in self._narrow.items() if name in values}
+        return values | {name: values[name].astype(t.numpy()) for name, t in narrow.items()}
 
     def checkpoint(
         self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None

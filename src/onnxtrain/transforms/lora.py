@@ -136,7 +136,7 @@ class _Emitter:
         elif site.layout is Layout.LEFT:
             low, up = self._node("MatMul", a, x, name="A"), self._left_up
         else:
-            if site.node.op_type == "Gemm" and site.node.attributes.get_int("transA", 0):
+            if site.node.op_type == "Gemm" and site.node.attributes.get_int("transA", 0) == 1:
                 x = self._node("Transpose", x, name="turned", perm=[1, 0])
             low, up = self._node("MatMul", x, a, name="A"), self._right_up
         if site.node.op_type == "Gemm":

@@ -222,9 +222,7 @@ def _quantised_site(node: ir.Node) -> Site | None:
 
 
 def _turned(weight: Operand) -> Operand:
-    return dataclasses.replace(
-        weight, shape=weight.shape[::-1], transposed=not weight.transposed
-    )
+    return dataclasses.replace(weight, shape=weight.shape[::-1], transposed=not weight.transposed)
 
 
 def _operand(value: ir.Value | None) -> Operand | None:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.gradients.engine import carries_gradient
+from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bodies import BodyTensor, lift
 from onnxtrain.graph.edit import reads
 from onnxtrain.transforms.frequencies import is_frequencies
@@ -218,7 +219,7 @@ def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
     reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
     for node in reversed(list(graph)):
         if any(v in reached for v in node.outputs if _may_carry(v)):
-            reached |= {v for v in reads(node) if _may_carry(v)}
+            reached |= {v for v in (*reads(node), *behind(node)) if _may_carry(v)}
     return reached
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.bodies import body_tensors, proto_subgraphs
+from onnxtrain.graph.order import ordered
 from onnxtrain.transforms.write_back import check_value
 from onnxtrain.types import ONNX, DataType
 
@@ -46,8 +47,8 @@ def patched(
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     tensors, constants = _holders(copied.graph)
-    bodies = [_holders(body) for body in proto_subgraphs(copied.graph)]
-    for one in body_tensors(ir.from_proto(model)) if bodies else ():
+    bodies = {place: _holders(body) for place, body in proto_subgraphs(copied.graph)}
+    for one in body_tensors(ordered(ir.from_proto(model))) if bodies else ():
         inner, fixed = bodies[one.place]
         if one.value.name in inner:
             tensors[one.name] = inner[one.value.name]

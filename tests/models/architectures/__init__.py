@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 
 import onnx
@@ -63,8 +64,9 @@ def _kept(name: str, dtype: torch.dtype, large: bool) -> onnx.ModelProto:
         return onnx.load(kept)
     model = exported(family, size, made(family, size, dtype), dtype)
     if kept:
-        onnx.save(model, kept.with_suffix(".part"))
-        kept.with_suffix(".part").replace(kept)
+        part = kept.with_suffix(f".{os.getpid()}")
+        onnx.save(model, part)
+        part.replace(kept)
     return model
 
 

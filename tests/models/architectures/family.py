@@ -34,7 +34,7 @@ class Family:
         large: Size for measurements.
         per_token: Whether there are scores (and labels) for every token; they are then the last
             axis, otherwise the second one.
-        mixed: Whether the exporter writes other nodes for other floating point types.
+        mixed: Whether the module computes in float32 here and there, whatever its own type is.
         write: Writes the ONNX model of a module, where torch's exporter does not.
     """
 

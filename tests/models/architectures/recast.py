@@ -19,8 +19,9 @@ def recast(model: onnx.ModelProto, dtype: ir.DataType) -> onnx.ModelProto:
         if value.const_value is not None and not _stays(value):
             value.const_value = _in(value.const_value, dtype)
             value.dtype = value.const_value.dtype
-    for value in [*found.graph.inputs, *found.graph.outputs]:
-        if value.dtype == ir.DataType.FLOAT:
+    computed = [value for node in found.graph for value in node.outputs]
+    for value in [*found.graph.inputs, *computed]:
+        if value.dtype == ir.DataType.FLOAT and not _stays(value):
             value.dtype = dtype
     for node in found.graph:
         to = node.attributes.get("to")

@@ -105,5 +105,5 @@ VIT = Family(
     large={"width": 256, "layers": 4, "heads": 8, "image": 224, "classes": 1000, "patch": 16},
 )
 BERT = Family(_bert, _tokens, _TEXT, _SMALL, _LARGE)
-GPT2 = Family(_gpt2, _tokens, _TEXT, _SMALL, _LARGE, per_token=True, mixed=True)
+GPT2 = Family(_gpt2, _tokens, _TEXT, _SMALL, _LARGE, per_token=True)
 LLAMA = Family(_llama, _tokens, _TEXT, _SMALL, _LARGE, per_token=True, mixed=True)

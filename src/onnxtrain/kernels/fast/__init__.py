@@ -36,16 +36,11 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _captured() -> bool:
-    """Whether launches are being recorded, so that what they cost the host does not matter."""
-    return torch.cuda.is_current_stream_capturing()
-
-
 def ready(*tensors: Tensor, smallest: int = SMALLEST) -> bool:
     """Whether Triton may take these: large enough, contiguous, of the types it knows, on a GPU."""
     first = tensors[0]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return False  # autograd cannot go back through Triton
-    if not first.is_cuda or (first.numel() < smallest and not _captured()):
+    if not first.is_cuda or first.numel() < smallest:
         return False
     return _installed() and all(t.dtype in TYPES and t.is_contiguous() for t in tensors)

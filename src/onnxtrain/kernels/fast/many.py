@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.launch import power
 
-CHUNK = 4096
+CHUNK = 1024
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 
@@ -48,17 +48,19 @@ def _layout(
 
 
 @triton.jit
-def _pointer(table, at, KIND: tl.constexpr):
-    address = tl.multiple_of(tl.load(table + at), 16)
-    return address.to(tl.pointer_type(KIND))
+def _pointer(table, at, start, KIND: tl.constexpr):
+    """Where a chunk of a tensor begins; one address for all, so that loads are wide."""
+    address = tl.load(table + at) + start * (KIND.primitive_bitwidth // 8)
+    return tl.multiple_of(address, 16).to(tl.pointer_type(KIND))
 
 
 @triton.jit
 def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
     chunk = tl.program_id(0)
-    data = _pointer(table, tl.load(chunks + chunk * 3), KIND)
-    at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
-    value = tl.load(data + at, at < tl.load(chunks + chunk * 3 + 2), 0.0).to(tl.float32)
+    start = tl.load(chunks + chunk * 3 + 1)
+    data = _pointer(table, tl.load(chunks + chunk * 3), start, KIND)
+    at = tl.arange(0, C)
+    value = tl.load(data + at, at < tl.load(chunks + chunk * 3 + 2) - start, 0.0).to(tl.float32)
     tl.store(partial + chunk, tl.sum(value * value, 0))
 
 
@@ -76,9 +78,10 @@ def _scale(table, chunks, norm, most, KIND: tl.constexpr, C: tl.constexpr):
     factor = most / (tl.load(norm) + 1e-6)
     if factor < 1.0:
         chunk = tl.program_id(0)
-        data = _pointer(table, tl.load(chunks + chunk * 3), KIND)
-        at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
-        mask = at < tl.load(chunks + chunk * 3 + 2)
+        start = tl.load(chunks + chunk * 3 + 1)
+        data = _pointer(table, tl.load(chunks + chunk * 3), start, KIND)
+        at = tl.arange(0, C)
+        mask = at < tl.load(chunks + chunk * 3 + 2) - start
         value = tl.load(data + at, mask, 0.0)
         tl.store(data + at, (value.to(tl.float32) * factor).to(value.dtype), mask)
 
@@ -104,12 +107,13 @@ def _adam_w(
 ):
     chunk = tl.program_id(0)
     item = tl.load(chunks + chunk * 3)
-    at = tl.load(chunks + chunk * 3 + 1) + tl.arange(0, C)
-    mask = at < tl.load(chunks + chunk * 3 + 2)
-    weights = _pointer(table, item, WEIGHT) + at
-    firsts = _pointer(table, item + 2 * tensors, MOMENT) + at
-    seconds = _pointer(table, item + 3 * tensors, MOMENT) + at
-    gradients = _pointer(table, item + tensors, GRADIENT) + at
+    start = tl.load(chunks + chunk * 3 + 1)
+    at = tl.arange(0, C)
+    mask = at < tl.load(chunks + chunk * 3 + 2) - start
+    weights = _pointer(table, item, start, WEIGHT) + at
+    firsts = _pointer(table, item + 2 * tensors, start, MOMENT) + at
+    seconds = _pointer(table, item + 3 * tensors, start, MOMENT) + at
+    gradients = _pointer(table, item + tensors, start, GRADIENT) + at
     gradient = tl.load(gradients, mask, 0.0).to(tl.float32)
     weight = tl.load(weights, mask, 0.0).to(tl.float32)
     first = tl.load(firsts, mask, 0.0).to(tl.float32)

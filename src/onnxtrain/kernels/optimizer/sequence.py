@@ -127,6 +127,9 @@ def _adam(
     epsilon: float,
 ) -> None:
     """Torch's fused AdamW over [weights, gradients, first moments, second moments]."""
+    lists = [[t for t in items if t.numel()] for items in lists]
+    if not lists[0]:
+        return
     if _together(*lists):
         corrections = (1 - alpha**step, math.sqrt(1 - beta**step))
         fast.load("many").adam_w(lists, rate, decay, (alpha, beta), corrections, epsilon)

@@ -1,0 +1,158 @@
+"""The most bytes that are alive in a training step, against torch eager.
+
+python benchmarks/memory.py [--device cuda] [--only bert llama] [--small] [--save]
+
+Both do the same: forward, backward and AdamW on one batch, after a first step that makes what is
+kept. Counted are weights, gradients, moments and everything that a step allocates; on the CPU by
+the allocations that torch's profiler reports, on CUDA by torch's own allocator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from onnxtrain import Trainer
+from report import append, table
+from steps import MODELS, export
+from whole import NAMES, example
+
+Step = Callable[[], object]
+Pair = tuple[Callable[[], Step], Callable[[], Step]]
+"""Makes our step, and torch's."""
+LENGTH = 128
+
+
+def held() -> int:
+    """Bytes of the tensors on the CPU that Python can see, each storage once.
+
+    Exporting leaves tensors without storage behind, which are of other classes.
+    """
+    gc.collect()
+    real = (torch.Tensor, torch.nn.Parameter)
+    tensors = [t for t in gc.get_objects() if type(t) in real and t.device.type == "cpu"]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+def peak_on_cpu(make: Callable[[], Step]) -> int:
+    before = held()
+    step = make()
+    step()
+    kept = held() - before
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiled:
+        step()
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    running = highest = kept
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        running += event.nbytes()
+        highest = max(highest, running)
+    return highest
+
+
+def peak_on_cuda(make: Callable[[], Step]) -> int:
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    step = make()
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def torch_step(module, inputs, labels, loss, device: str) -> Step:
+    module = copy.deepcopy(module).train().to(device)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(module(**inputs), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def spine(name: str, device: str) -> Pair:
+    """One of the three models of ``steps.py``."""
+    torch.manual_seed(0)
+    make, inputs = MODELS[name]
+    module, x = make(), inputs()
+    model = export(module, x)
+    x, labels = x.to(device), torch.randint(0, 10, (len(x),)).to(device)
+
+    def ours() -> Step:
+        trainer = Trainer(model, loss="cross_entropy", lr=1e-4, device=device)
+        return lambda: trainer.step({"x": x, "labels": labels})
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    return ours, lambda: torch_step(Named(), {"x": x}, labels, F.cross_entropy, device)
+
+
+def whole(name: str, device: str, large: bool, samples: int) -> Pair:
+    """One of the nine architectures."""
+    found = example(name, large=large)
+    given = found.batch(samples, LENGTH if large else 16)
+    with torch.no_grad():
+        labels = found.labels(found.scores(given)).to(device)
+    inputs = {key: value.to(device) for key, value in given.items()}
+
+    def loss(result, labels: torch.Tensor) -> torch.Tensor:
+        return found.loss(result if isinstance(result, torch.Tensor) else result.logits, labels)
+
+    def ours() -> Step:
+        trainer = Trainer(
+            found.model, loss=lambda o, b: loss(o["scores"], b["labels"]), lr=1e-4, device=device
+        )
+        return lambda: trainer.step({**inputs, "labels": labels})
+
+    return ours, lambda: torch_step(found.module, inputs, labels, loss, device)
+
+
+def measure(name: str, pair: Pair, device: str) -> dict[str, object]:
+    peak = peak_on_cuda if device == "cuda" else peak_on_cpu
+    ours, theirs = (peak(make) / 2**20 for make in pair)
+    return {
+        "model": name,
+        "on": device,
+        "onnxtrain MiB": ours,
+        "torch eager MiB": theirs,
+        "ratio": ours / theirs,
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments.add_argument("--only", nargs="+", choices=NAMES, help="of the nine; and no other")
+    arguments.add_argument("--samples", type=int, default=8)
+    arguments.add_argument("--small", action="store_true", help="the nine in the tests' sizes")
+    arguments.add_argument("--save", action="store_true", help="append to results/memory.csv")
+    options = arguments.parse_args()
+    device, large = options.device, not options.small
+    rows = [measure(n, spine(n, device), device) for n in ([] if options.only else MODELS)]
+    rows += [
+        measure(n, whole(n, device, large, options.samples), device) for n in options.only or NAMES
+    ]
+    print(table(rows))
+    if options.save:
+        print(append("memory", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The page about a run: curves, times, memory, parameters, settings and versions in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxtrain.cli.charts import Points, chart
+from onnxtrain.cli.metrics import shown
+from onnxtrain.errors import OnnxTrainError
+from onnxtrain.formats.files import atomic_write
+
+if TYPE_CHECKING:
+    from onnxtrain.cli.asked import Run
+    from onnxtrain.cli.loop import Loop
+    from onnxtrain.cli.recording import History
+
+STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1120px;padding:0 1em;color:#222}
+h1{font-size:1.5em;margin-bottom:.1em}h2{font-size:1.1em;margin-top:2em}
+p.note{color:#666;margin-top:.2em}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1em}
+svg{width:100%;height:auto;border:1px solid #e3e3e3;border-radius:6px;background:#fff}
+svg text{font:11px system-ui,sans-serif;fill:#555}svg .title{font-size:13px;fill:#222}
+svg .end{text-anchor:end}svg .mid{text-anchor:middle}svg .grid{stroke:#eee}
+table{border-collapse:collapse;width:100%}td,th{padding:.25em .7em;text-align:left}
+th{border-bottom:1px solid #bbb;font-weight:600}tr:nth-child(even) td{background:#f7f7f7}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+.bar{display:inline-block;height:.7em;background:#2f6fb0;border-radius:2px}
+"""
+SLOWEST = 15
+LISTED = 200
+"""Parameters that are listed one by one."""
+
+
+def write(path: pathlib.Path, asked: Run, loop: Loop) -> None:
+    """Write the page about a finished run, whose model has been written.
+
+    Raises:
+        SaveError: if it cannot be written.
+    """
+    title = f"{asked.model.name} trained on {asked.data}"
+    sections = [
+        _result(asked, loop),
+        _section("Curves", f'<div class="charts">{"".join(_curves(loop.history))}</div>'),
+        _section("Slowest operators", _operators(loop)),
+        _section("Memory over the step", _memory(loop)),
+        _section("Parameters trained", _parameters(asked)),
+        _section("Settings", _table(("option", "value"), _settings(asked))),
+        _section("Versions", _table(("what", "version"), _versions())),
+    ]
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_safe(title)}'
+        f"</title><style>{STYLE}</style></head><body><h1>{_safe(title)}</h1>"
+        f"{''.join(sections)}</body></html>\n"
+    )
+    atomic_write(path, page.encode())
+
+
+def _safe(text: object) -> str:
+    return html.escape(str(text))
+
+
+def _section(title: str, body: str) -> str:
+    return f"<h2>{title}</h2>{body}"
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+) -> str:
+    """A table; cells that begin with a tag are taken as they are."""
+    marks = ['class="n"' if name in right else "" for name in columns]
+    head = "".join(f"<th {m}>{_safe(n)}</th>" for m, n in zip(marks, columns, strict=True))
+    body = ""
+    for row in rows:
+        cells = zip(marks, row, strict=True)
+        body += "<tr>" + "".join(f"<td {m}>{_cell(c)}</td>" for m, c in cells) + "</tr>"
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bar:
+    """A share from 0 to 1, drawn."""
+
+    share: float
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, _Bar):
+        return f'<span class="bar" style="width:{12 * value.share:.2f}em"></span>'
+    return _safe(value)
+
+
+def _result(asked: Run, loop: Loop) -> str:
+    order = loop.batches.order
+    trained = [d for d in loop.trainer.decisions if d.trained]
+    text = (
+        f"{loop.position:,} of {loop.total:,} updates of {order.batch_size} samples, "
+        f"{order.samples:,} samples; {len(trained)} tensors with "
+        f"{sum(d.elements for d in trained):,} elements trained on {loop.trainer.device}; "
+        f"written to {asked.out}"
+    )
+    final = loop.history.judged[-1] if loop.history.judged else {}
+    figures = {k: v for k, v in final.items() if isinstance(v, float)}
+    rows = list(shown(figures).items())
+    if loop.watch is not None and loop.watch.best is not None:
+        rows.append((f"best {loop.watch.monitor}", f"{loop.watch.best:.4g}"))
+        rows.append(("best after step", str(loop.watch.step)))
+    return f'<p class="note">{_safe(text)}</p>' + _table(("figure", "in the end"), rows)
+
+
+def curves(history: History) -> dict[str, dict[str, Points]]:
+    """Series of points by chart and name."""
+    steps = [(e["step"], e["loss"]) for e in history.steps]
+    means = [(e["step"], e["mean_loss"]) for e in history.judged]
+    charts: dict[str, dict[str, Points]] = {"loss": {"update": steps, "mean": means}}
+    names = [name for entry in history.judged[:1] for name in entry if name.startswith("val_")]
+    for name in names:
+        points = [(e["step"], e[name]) for e in history.judged if name in e]
+        figure = name.removeprefix("val_")
+        charts.setdefault(figure, {})["validation"] = points
+    charts["learning rate"] = {"rate": [(e["step"], e["lr"]) for e in history.steps]}
+    return charts
+
+
+def _curves(history: History) -> list[str]:
+    return [chart(title, series) for title, series in curves(history).items()]
+
+
+def _operators(loop: Loop) -> str:
+    batch = _sample(loop)
+    try:
+        totals = loop.trainer.profile(batch).totals()
+    except OnnxTrainError as error:
+        return f'<p class="note">{_safe(error)}</p>'
+    whole = sum(totals.values()) or 1.0
+    rows = [
+        (op, f"{micros / 3e3:.3f}", f"{micros / whole:.1%}", _Bar(micros / whole))
+        for op, micros in list(totals.items())[:SLOWEST]
+    ]
+    columns = ("operator", "ms a step", "share", "")
+    note = '<p class="note">forward and backward, mean of three steps with a clock at each node</p>'
+    return note + _table(columns, rows, right=("ms a step", "share"))
+
+
+def _sample(loop: Loop) -> dict[str, Any]:
+    batch = loop.batches.at(0)
+    return {name: array[: loop.size] for name, array in batch.items()}
+
+
+def _memory(loop: Loop) -> str:
+    from onnxtrain.cli.memory import over_the_step
+
+    held = over_the_step(loop.trainer, _sample(loop))
+    if held is None:
+        return '<p class="note">the shapes of the model do not tell it before it runs</p>'
+    node, peak = max(held, key=lambda item: item[1])
+    points = [(index + 1, size / 2**20) for index, (_, size) in enumerate(held)]
+    note = (
+        f"peak {peak / 2**20:,.2f} MiB after node {node}; parameters and gradients are included, "
+        "the state of the optimizer is not"
+    )
+    drawn = chart("MiB alive after each node", {"MiB": points}, "node")
+    return f'<p class="note">{_safe(note)}</p><div class="charts">{drawn}</div>'
+
+
+def _parameters(asked: Run) -> str:
+    from onnxtrain.cli.changes import compare
+    from onnxtrain.graph.load import load_model
+
+    moved = compare(load_model(asked.model), load_model(asked.out)).moved
+    rows = [
+        (m.name, list(m.shape), f"{m.before:.4g}", f"{m.distance:.4g}", f"{m.relative:.2%}")
+        for m in moved[:LISTED]
+    ]
+    columns = ("name", "shape", "norm before", "norm of the change", "relative")
+    more = f'<p class="note">and {len(moved) - LISTED} more</p>' if len(moved) > LISTED else ""
+    return _table(columns, rows, right=columns[2:]) + more
+
+
+def _settings(asked: Run) -> list[tuple[str, str]]:
+    fields = [(f.name, getattr(asked, f.name)) for f in dataclasses.fields(asked)]
+    return [
+        (name.replace("_", "-"), str(value))
+        for name, value in fields
+        if value is not None and value is not False and value not in ([], {})
+    ]
+
+
+def _versions() -> list[tuple[str, str]]:
+    from onnxtrain.cli.env import facts
+
+    return [(name, value) for name, value in facts().items() if value != "not installed"]
+
+
+def draw(path: pathlib.Path, history: History) -> None:
+    """Write a picture of the curves.
+
+    Raises:
+        OnnxTrainError: if matplotlib is not installed or does not know the kind of file.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise OnnxTrainError(
+            f"cannot draw '{path}': matplotlib is not installed\n  pip install 'onnxtrain[demo]'"
+        ) from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    charts = curves(history)
+    figure, axes = plt.subplots(
+        1, len(charts), figsize=(4.5 * len(charts), 3.6), layout="constrained", squeeze=False
+    )
+    for place, (title, series) in zip(axes[0], charts.items(), strict=True):
+        for name, points in series.items():
+            place.plot([x for x, _ in points], [y for _, y in points], label=name)
+        place.set(title=title, xlabel="step")
+        place.grid(alpha=0.3)
+        place.legend()
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise OnnxTrainError(f"cannot draw '{path}': {error}") from error
+    finally:
+        plt.close(figure)

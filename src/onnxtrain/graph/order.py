@@ -1,0 +1,22 @@
+"""Nodes in an order in which they can run; some files have none, since onnxruntime sorts them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+def ordered(model: ir.Model) -> ir.Model:
+    """Sort the nodes of graphs in which one reads what a later one makes, in place."""
+    if any(_is_mixed_up(graph) for graph in model.graphs()):
+        model.graph.sort()
+    return model
+
+
+def _is_mixed_up(graph: ir.Graph) -> bool:
+    seen: set[ir.Node] = set()
+    for node in graph:
+        makers = [value.producer() for value in node.inputs if value is not None]
+        if any(m is not None and m.graph is graph and m not in seen for m in makers):
+            return True
+        seen.add(node)
+    return False

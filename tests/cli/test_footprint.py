@@ -1,0 +1,86 @@
+"""The memory of a step, told beforehand and measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from cli.small import classifier
+from onnxtrain import Trainer
+from onnxtrain.cli.footprint import footprint, of_trainer
+
+WEIGHTS = {
+    "w": (16, 3, 3, 3),
+    "s": (16,),
+    "b": (16,),
+    "m": (16,),
+    "v": (16,),
+    "head": (16 * 8 * 8, 10),
+}
+CONV = """<ir_version: 8, opset_import: ["": 17]> images (float[N,3,16,16] x) => (float[N,10] y) {
+    c = Conv<pads=[1,1,1,1]>(x, w)
+    n = BatchNormalization(c, s, b, m, v)
+    r = Relu(n)
+    p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+    f = Flatten(p)
+    y = MatMul(f, head)
+}"""
+
+
+def convolution() -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(CONV)
+    rng = np.random.default_rng(0)
+    for name, shape in WEIGHTS.items():
+        array = rng.uniform(0.1, 0.2, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return proto
+
+
+def measured(trainer: Trainer, batch: dict[str, torch.Tensor]) -> int:
+    """The most bytes that torch held at once for what a step computed."""
+    trainer.gradients(batch)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        trainer.gradients(batch)
+    events = record.profiler.kineto_results.events()
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
+    assert changes
+    return int(np.cumsum([size for _, size in sorted(changes)]).max())
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_what_is_told_is_what_is_measured(size: int):
+    """Up to the working memory of the largest kernel: the unfolded images of a convolution."""
+    batch = {"x": torch.rand(size, 3, 16, 16), "labels": torch.zeros(size, dtype=torch.int64)}
+    proto = convolution()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = size
+    trainer = Trainer(proto, loss="cross_entropy", device="cpu")
+    told, found = of_trainer(trainer), measured(trainer, batch)
+    assert told.unknown == 0
+    assert told.activations <= found <= 1.25 * told.activations
+
+
+def test_parts_add_up():
+    told = footprint(convolution(), 4)
+    elements = {name: int(np.prod(shape)) for name, shape in WEIGHTS.items()}
+    trained = 4 * sum(elements[name] for name in ("w", "s", "b", "head"))
+    assert told.gradients == trained
+    assert told.moments == 2 * trained
+    assert 0 <= told.parameters - 4 * sum(elements.values()) < 256
+    assert told.total == told.parameters + 3 * trained + told.activations
+
+
+def test_activations_grow_with_the_batch():
+    small, large = (footprint(classifier(), size).activations for size in (1000, 10000))
+    assert large == pytest.approx(10 * small, rel=0.02)
+
+
+def test_info_tells_it(folder, cli):
+    told = footprint("model.onnx", 32)
+    text = cli("info", "model.onnx", "--batch-size", "32")
+    (line,) = [line for line in text.splitlines() if line.startswith("memory of a step")]
+    assert "32 samples" in line and f"{told.total / 2**20:,.1f} MiB" in line
+    assert "memory" not in cli("info", "model.onnx")
