@@ -60,7 +60,8 @@ def _architecture(name: str) -> Brought:
     found = architectures.example(name)
     inputs = found.batch(SAMPLES)
     with torch.no_grad():
-        labels = found.labels(found.scores(inputs))
+        scores = found.scores(inputs)
+    labels = found.labels(scores)
     if name == "lstm":  # too small to learn labels by heart
         labels = inputs["tokens"] % found.size["tags"]
     kind = "token_cross_entropy" if found.family.per_token else "cross_entropy"
@@ -71,7 +72,19 @@ def _architecture(name: str) -> Brought:
 
     data = {key: value.numpy() for key, value in {**inputs, "labels": labels}.items()}
     rate = 3e-2 if name == "lstm" else 3e-3
-    return Brought(found.model, found.module, data, ("--loss", kind), loss, rate)
+    model = _with_output_shape(found.model, scores.ndim)
+    return Brought(model, found.module, data, ("--loss", kind), loss, rate)
+
+
+def _with_output_shape(model: onnx.ModelProto, rank: int) -> onnx.ModelProto:
+    """ONNX's checker wants outputs to have a shape, be it of free dimensions."""
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    declared = copied.graph.output[0].type.tensor_type
+    if not declared.HasField("shape"):
+        for axis in range(rank):
+            declared.shape.dim.add().dim_param = f"axis_{axis}"
+    return copied
 
 
 def _classified(module: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -71,6 +71,15 @@ def test_the_rate_follows_the_schedule(folder, cli, schedule):
     np.testing.assert_allclose(rates, RATES[schedule], atol=1e-7)
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "polynomial"])
+def test_the_rate_ends_where_it_is_told_to(folder, cli, schedule):
+    cli(*FIT, "--steps", "4", "--schedule", schedule, "--final-lr", "0.5", "--lr", "1.0",
+        "--log", "log.jsonl", "--log-every", "1")  # fmt: skip
+    rates = [entry["lr"] for entry in lines("log.jsonl") if "lr" in entry]
+    straight = {"cosine": [1.0, 0.92677670, 0.75, 0.57322330]}
+    np.testing.assert_allclose(rates, straight.get(schedule, [1.0, 0.875, 0.75, 0.625]), atol=1e-7)
+
+
 def test_validation_has_the_metrics_that_were_asked_for(folder, cli):
     np.savez("held.npz", **{name: array[:20] for name, array in samples().items()})
     cli(*FIT, *CALM, "--epochs", "30", "--val-data", "held.npz", "--metric", "f1",

@@ -14,14 +14,16 @@ from onnxtrain import InferenceSession
 Gradients = dict[str, torch.Tensor]
 
 
-def run_gradients(
-    graph: onnx.ModelProto, inputs: Inputs, seed: torch.Tensor, device: str
-) -> Gradients:
-    session = InferenceSession(graph, providers=[f"{device.upper()}ExecutionProvider"])
-    feeds = {key: value.numpy() for key, value in inputs.items()}
-    arrays = session.run(None, {**feeds, "scores_grad": seed.numpy()})
-    names = [value.name.removesuffix("_grad") for value in graph.graph.output]
-    return {n: torch.from_numpy(a) for n, a in zip(names[1:], arrays[1:], strict=True)}
+def session_of(graph: onnx.ModelProto, device: str) -> InferenceSession:
+    return InferenceSession(graph, providers=[f"{device.upper()}ExecutionProvider"])
+
+
+def run_gradients(session: InferenceSession, inputs: Inputs, seed: torch.Tensor) -> Gradients:
+    """What a gradient graph gives besides the scores, by the name of the weight."""
+    feeds = {key: value.numpy() for key, value in {**inputs, "scores_grad": seed}.items()}
+    names = [value.name for value in session.get_outputs()]
+    found = zip(names, session.run(None, feeds), strict=True)
+    return {n.removesuffix("_grad"): torch.from_numpy(a) for n, a in found if n != "scores"}
 
 
 def errors(found: Gradients, expected: Gradients) -> dict[str, float]:

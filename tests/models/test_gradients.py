@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 from architectures import Example, Inputs, example, optimized
-from gradients_of import Gradients, errors, measures, root_mean_square, run_gradients
+from gradients_of import Gradients, errors, measures, root_mean_square, run_gradients, session_of
 
 from onnxtrain import Trainer
 from onnxtrain.gradients import build_gradient_graph
@@ -20,8 +20,8 @@ SIZES = [(4, 6), (3, 9)]
 """Samples, and tokens of each where there are any."""
 UNIFORM = [name for name, family in architectures.FAMILIES.items() if not family.mixed]
 """Models that compute in one type throughout; Llama normalises in float32 even as float64."""
-BOUNDS = {"mobilenetv3": 1e-6}
-"""Where float64 is not kept up: the 1/6 of HardSigmoid is an attribute, which is float32."""
+BOUNDS = {"mobilenetv3": 1e-6, "gpt2": 1e-7}
+"""Where a number of the formula is in the file as float32: 1/6 of HardSigmoid, √(2/π) of Gelu."""
 ATTENTIVE = ["vit", "bert", "gpt2", "llama"]
 """Models without batch normalisation, which the exporter's optimiser would fold away."""
 
@@ -108,11 +108,11 @@ def test_products_with_the_jacobian_in_float64_are_those_of_autograd(
     """The model as it was saved, in evaluation form, with a gradient of the scores from outside."""
     whole = example(name, torch.float64)
     names = list(in_file(whole, dict(whole.module.named_parameters(remove_duplicate=False))))
-    graph = build_gradient_graph(whole.model, names, ys="scores")
+    session = session_of(build_gradient_graph(whole.model, names, ys="scores"), device)
     for samples, length in SIZES:
         inputs = whole.batch(samples, length)
         expected, seed = products(whole, inputs)
-        found = run_gradients(graph, inputs, seed, device)
+        found = run_gradients(session, inputs, seed)
         assert max(errors(found, {k: expected[k] for k in names}).values()) < BOUNDS.get(name, 1e-9)
 
 
@@ -134,7 +134,7 @@ def test_gradients_of_the_optimised_form_are_those_of_autograd(name: str, device
     graph = build_gradient_graph(model, [n for held in holders.values() for n in held], ys="scores")
     inputs = whole.batch(3, 9)
     expected, seed = products(whole, inputs)
-    grads = run_gradients(graph, inputs, seed, device)
+    grads = run_gradients(session_of(graph, device), inputs, seed)
     found = {
         parameter: sum(grads[n].T if turned else grads[n] for n, turned in held.items())
         for parameter, held in holders.items()

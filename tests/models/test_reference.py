@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from gradients_of import errors, run_gradients
+from gradients_of import errors, run_gradients, session_of
 
 from onnxtrain.gradients import build_gradient_graph
 
@@ -28,5 +28,5 @@ def test_gradients_are_those_of_the_reference(name: str, device: str) -> None:
     expected = {k.removeprefix("grad/"): v for k, v in kept.items() if k.startswith("grad/")}
     inputs = {value.name: kept[value.name] for value in model.graph.input}
     graph = build_gradient_graph(model, list(expected), ys="scores")
-    found = run_gradients(graph, inputs, kept["scores_grad"], device)
+    found = run_gradients(session_of(graph, device), inputs, kept["scores_grad"])
     assert max(errors(found, expected).values()) < 1e-4

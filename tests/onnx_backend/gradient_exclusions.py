@@ -6,7 +6,6 @@ _NOTHING_TO_ATTEND = (
     "the gradient of the softmax it is multiplied by 0"
 )
 _INFINITE = "inputs are infinite: there is no derivative, and what is infinite is multiplied by 0"
-_SHAPES = "the gradient needs the image's and the block's shape as constants"
 
 INPUTS: dict[tuple[str, int], str] = {
     ("Dropout", 1): "the ratio is a setting",
@@ -27,11 +26,6 @@ EXCLUDED: dict[str, str] = {
     "test_bernoulli_double": _RANDOM,
     "test_bernoulli_double_expanded": _RANDOM,
     "test_bernoulli_expanded": _RANDOM,
-    "test_col2im": _SHAPES,
-    "test_col2im_5d": _SHAPES,
-    "test_col2im_dilations": _SHAPES,
-    "test_col2im_pads": _SHAPES,
-    "test_col2im_strides": _SHAPES,
     "test_mod_float_edge_cases_fmod_0_float16": _INFINITE,
     "test_mod_float_edge_cases_fmod_0_float32": _INFINITE,
     "test_mod_float_edge_cases_fmod_0_float64": _INFINITE,

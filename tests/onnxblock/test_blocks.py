@@ -22,6 +22,8 @@ B = np.array([[2.0, 1.0, -1.0], [4.0, 0.5, 8.0]], np.float32)
         (blocks.Sub, np.subtract),
         (blocks.Mul, np.multiply),
         (blocks.Div, np.divide),
+        (blocks.Equal, np.equal),
+        (blocks.Greater, np.greater),
     ],
 )
 def test_two_values(
@@ -47,6 +49,10 @@ def test_two_values(
         (blocks.Clip(clip_min=0), lambda x: np.maximum(x, 0)),
         (blocks.Clip(clip_max=0), lambda x: np.minimum(x, 0)),
         (blocks.Clip(), lambda x: x),
+        (blocks.Relu(), lambda x: np.maximum(x, 0)),
+        (blocks.Transpose(), np.transpose),
+        (blocks.ReduceSum(axes=[1]), lambda x: np.sum(x, 1, keepdims=True)),
+        (blocks.ReduceMean(keepdims=False, axes=[0]), lambda x: np.mean(x, 0)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, onnxblock.Block) else "",
 )
@@ -57,6 +63,36 @@ def test_one_value(
     expected = truth(A)
     assert value.shape == np.shape(expected)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17, 18, 21])
+@pytest.mark.parametrize(
+    ("block", "truth"), [(blocks.ReduceSum, np.sum), (blocks.ReduceMean, np.mean)]
+)
+def test_axes_in_every_opset(
+    block: Any, truth: Callable[..., Any], opset: int, echo: Any, forward: Any, run: Any
+) -> None:
+    model = forward(echo(opset=opset, a=(2, 3)), block(keepdims=False, axes=[1]), "a")
+    np.testing.assert_allclose(run(model, A)[0], truth(A, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_log_softmax(axis: int, echo: Any, forward: Any, run: Any) -> None:
+    model = forward(echo(TensorProto.DOUBLE, a=(2, 3)), blocks.LogSoftmax(axis), "a")
+    a = A.astype(np.float64)
+    expected = a - np.log(np.exp(a).sum(axis, keepdims=True))
+    np.testing.assert_allclose(run(model, a)[0], expected, rtol=1e-12)
+
+
+def test_matmul_sqrt_and_where(echo: Any, forward: Any, run: Any) -> None:
+    def build(a: str, b: str) -> Any:
+        product = blocks.MatMul()(a, blocks.Transpose()(b))
+        return blocks.Where()(blocks.Greater()(a, b), a, blocks.Sqrt()(blocks.Abs()(b))), product
+
+    model = forward(echo(a=(2, 3), b=(2, 3)), build, "a", "b")
+    chosen, product = run(model, A, B)
+    np.testing.assert_allclose(chosen, np.where(A > B, A, np.sqrt(np.abs(B))), rtol=1e-6)
+    np.testing.assert_allclose(product, A @ B.T, rtol=1e-6)
 
 
 def test_log(echo: Any, forward: Any, run: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from onnx import numpy_helper
 
 from onnxtrain import LoraConfig, Trainer
+from onnxtrain.cli.export import export
 from onnxtrain.transforms.masters import add_masters
 from onnxtrain.types import DataType
 from training.small import WEIGHTS, batch_of, mlp, model_of, normal
@@ -167,6 +168,17 @@ def test_weights_of_whole_numbers_stay_and_the_rest_trains(tmp_path: pathlib.Pat
     by_name.save(tmp_path / "m.onnx")
     saved = weights(onnx.load(tmp_path / "m.onnx"))
     assert {n for n in saved if not np.array_equal(saved[n], weights(model)[n])} == {"b", "t"}
+
+
+def test_a_checkpoint_is_exported_as_half(tmp_path: pathlib.Path):
+    onnx.save(mlp(np.float16), tmp_path / "model.onnx")
+    trainer = half(lr=0.01)
+    trainer.step(batch_of(dtype=np.float16))
+    trainer.checkpoint(tmp_path / "c")
+    trainer.save(tmp_path / "saved.onnx")
+    export(tmp_path / "c", tmp_path / "model.onnx", tmp_path / "exported.onnx")
+    saved, exported = (onnx.load(tmp_path / f"{name}.onnx") for name in ("saved", "exported"))
+    assert saved == exported
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

@@ -58,6 +58,7 @@ def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
     """The trained weights of a checkpoint, which must be those of the model."""
     from onnxtrain.formats.native import read_native
     from onnxtrain.graph.prepare import prepare
+    from onnxtrain.transforms.masters import NARROW
 
     tensors, _ = read_native(checkpoint)
     prefix = "param/"
@@ -65,7 +66,8 @@ def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
     own = prepare(model.clone()).graph.initializers
     shapes = {name: v.const_value.shape.numpy() for name, v in own.items() if v.const_value}
     _check_shapes(checkpoint, values, shapes)
-    return values
+    narrow = {name: own[name].dtype for name in values if own[name].dtype in NARROW}
+    return values | {n: values[n].astype(t.numpy()) for n, t in narrow.items() if t is not None}
 
 
 def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:

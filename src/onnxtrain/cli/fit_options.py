@@ -71,7 +71,7 @@ LearningSchedule = Annotated[Schedule, typer.Option(help="How the learning rate 
 Warmup = Annotated[int, typer.Option(min=0, help="Updates in which the rate rises from zero.")]
 FinalLr = Annotated[
     float,
-    typer.Option(min=0.0, max=1.0, help="Share of the rate that cosine and polynomial go down to."),
+    typer.Option(min=0.0, max=1.0, help="Share of the rate that the schedule goes down to."),
 ]
 Epochs = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Updates to make, instead of --epochs.")]

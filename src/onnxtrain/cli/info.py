@@ -144,6 +144,7 @@ def _operators(model: ir.Model) -> None:
 
 def _verdict(model: ir.Model, trained: list[str]) -> bool:
     """Print whether the model can be trained, or all operators that stand in the way; tell it."""
+    from onnxtrain.cli.advice import cures, suggested_loss
     from onnxtrain.types import op_name
 
     stuck = sorted(
@@ -153,9 +154,9 @@ def _verdict(model: ir.Model, trained: list[str]) -> bool:
         typer.echo(f"cannot be run: {', '.join(stuck)} (no kernel)")
     problem = _missing_gradients(model, trained) if trained else "there is no weight to train"
     if problem:
-        typer.echo(f"cannot be trained: {problem}")
+        typer.echo("\n".join([f"cannot be trained: {problem}", *cures(model, trained)]))
     elif not stuck:
-        typer.echo("can be trained")
+        typer.echo(f"suggested loss: {suggested_loss(model)}\ncan be trained")
     return not problem and not stuck
 
 

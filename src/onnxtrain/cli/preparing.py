@@ -103,7 +103,9 @@ def _schedule(
         )
     rate = DEFAULT_LR if asked.lr is None else asked.lr
     options = {"final_factor": asked.final_lr} if asked.final_lr else {}
-    kind = SCHEDULES[asked.schedule]
+    # A straight line that ends above zero is a polynomial of power one.
+    straight = asked.schedule == "linear" and asked.final_lr > 0
+    kind = SCHEDULES["polynomial" if straight else asked.schedule]
     return lambda: kind(trainer.optimizer, asked.warmup, total, rate, **options)
 
 

@@ -1,0 +1,76 @@
+"""Advice about a model: which loss fits, and how to get past a missing gradient."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.types import FLOATS, DataType
+
+DISCRETE = {
+    "ArgMax": "the choice of a class has no gradient",
+    "ArgMin": "the choice of a class has no gradient",
+    "TopK": "which values are chosen has no gradient",
+    "NonMaxSuppression": "the choice of boxes has no gradient",
+    "NonZero": "places have no gradient",
+    "Equal": "a comparison has no gradient",
+    "Greater": "a comparison has no gradient",
+    "Less": "a comparison has no gradient",
+}
+"""Why operators without a rule have none, where no rule could help."""
+
+
+def suggested_loss(model: ir.Model) -> str:
+    """The loss that the first output of a prepared model suggests, and why."""
+    output = model.graph.outputs[0]
+    if output.dtype not in FLOATS:
+        return f"none: output '{output.name}' is not floating point; name another with --output"
+    producer = output.producer()
+    last = producer.op_type if producer is not None else ""
+    dims = [d if isinstance(d, int) else None for d in output.shape or ()]
+    whole = any(v.dtype == DataType.INT64 for v in model.graph.inputs)
+    if last == "Softmax":
+        return (
+            "cross_entropy, on the scores before the Softmax: export the model without it, or "
+            "name an output before it with --output"
+        )
+    if last == "Sigmoid":
+        return "mse, or bce on the scores before the Sigmoid (export the model without it)"
+    if len(dims) == 3 and whole:
+        return "next_token (a language model), or token_cross_entropy with a label a token"
+    if output.shape is None:
+        return "cross_entropy for classes, mse for numbers (the output has no known shape)"
+    if len(dims) >= 2 and dims[1] != 1 and dims != _dims(model.graph.inputs[0]):
+        count = dims[1] if dims[1] is not None else "as many as the second axis has"
+        return f"cross_entropy for labels of {count} classes, mse for numbers"
+    return "mse for numbers, bce for yes or no"
+
+
+def _dims(value: ir.Value) -> list[int | None]:
+    return [d if isinstance(d, int) else None for d in value.shape or ()]
+
+
+def cures(model: ir.Model, trained: list[str]) -> list[str]:
+    """For each node in the way of gradients that has no rule: what can be done about it."""
+    from onnxtrain.gradients.rules import find_rule
+    from onnxtrain.graph.bindings import opset_of
+
+    wanted = {model.graph.initializers[name] for name in trained}
+    before: dict[ir.Value, set[ir.Value]] = {value: {value} for value in wanted}
+    lines = []
+    for node in model.graph:
+        behind = set().union(*(before.get(v, set()) for v in node.inputs if v is not None))
+        if not behind:
+            continue
+        version = opset_of(node, model.graph.opset_imports)
+        if find_rule(node.domain, node.op_type, version) is None:
+            names = sorted(str(v.name) for v in behind)
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            reason = DISCRETE.get(node.op_type, "it has no gradient rule")
+            lines.append(
+                f"  {node.op_type} '{node.name}': {reason}; freeze what is before it "
+                f"({', '.join(names[:3])}{more}) with --freeze, put the loss on an output before "
+                'it with --output, or write a rule with @gradient("' + node.op_type + '")'
+            )
+        for value in node.outputs:
+            before[value] = behind
+    return lines
