@@ -139,19 +139,25 @@ def markdown(rows: list[Row]) -> str:
 
 
 def save(rows: list[Row]) -> pathlib.Path:
-    """Replace ``results/zoo.csv``."""
-    path = RESULTS / "zoo.csv"
+    """Write the rows to ``results/zoo.csv``, where those of other files stay."""
+    path, kept = RESULTS / "zoo.csv", {}
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = {(row["package"], row["file"]): row for row in csv.DictReader(file)}
+    for row in rows:
+        made = {**conditions(), **{c: row[c] for c in COLUMNS}}
+        kept[row["package"], row["file"]] = made
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=[*conditions(), *COLUMNS])
         writer.writeheader()
-        writer.writerows({**conditions(), **{c: row[c] for c in COLUMNS}} for row in rows)
+        writer.writerows(kept[key] for key in sorted(kept))
     return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="files whose package and path contain this")
-    parser.add_argument("--save", action="store_true", help="replace benchmarks/results/zoo.csv")
+    parser.add_argument("--save", action="store_true", help="write to benchmarks/results/zoo.csv")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file too")
     parser.add_argument("--seconds", type=float, default=900, help="time limit for a file")
     asked = parser.parse_args()

@@ -8,7 +8,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from graph.text import proto
-from onnxtrain.errors import NoGradientError, RegistrationError
+from onnxtrain.errors import RegistrationError
 from onnxtrain.gradients import build_gradient_graph, register_gradient, unregister_gradient
 from onnxtrain.gradients.rules import find_rule
 from onnxtrain.runtime.session import InferenceSession

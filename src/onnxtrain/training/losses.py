@@ -11,7 +11,7 @@ import torch
 from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import Block
 from onnxtrain.training.build import LOSSES
-from onnxtrain.types import FIXED
+from onnxtrain.types import TEXT
 
 TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
 """A function of the model's outputs and the batch, both by name, that gives a scalar."""
@@ -57,7 +57,7 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
 
 def _is_numbers(value: ir.Value) -> bool:
     """Whether a loss can take an output: sequences and text it cannot."""
-    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FIXED)
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype not in TEXT)
 
 
 def value_of(

@@ -69,9 +69,11 @@ def layer_normalization_grad(
     if mean.dtype.itemsize < work.itemsize:
         # stashed statistics that are coarser than the data would cost the gradient its precision
         _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
-    if fast.ready(x, y_grad) and scale.shape == sizes and (
-        quick := fast.load("layer_norm_grad")
-    ).takes(scale, mean, inv_std_dev):
+    if (
+        fast.ready(x, y_grad)
+        and scale.shape == sizes
+        and (quick := fast.load("layer_norm_grad")).takes(scale, mean, inv_std_dev)
+    ):
         dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev)
         return dx, sums[0].view(scale.shape), sums[1].view(scale.shape)
     # CUDA takes 16-bit data with float32 statistics
