@@ -293,7 +293,8 @@ def main() -> None:
     try:
         file = File(path, given)
     except Exception as error:
-        print(json.dumps({"refused": str(error).splitlines()[0][:300]}))
+        text = str(error).replace(str(path), path.name).splitlines()[0]
+        print(json.dumps({"refused": text[:300]}))
         return
     for stage in STAGES:
         start = time.monotonic()

@@ -18,6 +18,8 @@ from onnxtrain.types import ONNX
 _GIVEN = 2
 """Inputs of a Loop, and of its body, before the carried values."""
 _ASSUMED = "onnxtrain.assumed_shape"
+_OUTSIDE = frozenset({"ATen", "PythonOp", "PythonOpGrad", "Recv", "TritonOp"})
+"""Operators whose results come from outside of the graph: only a declaration tells their shapes."""
 
 
 def forget_negative(model: ir.Model) -> None:
@@ -248,7 +250,7 @@ def _forget(model: ir.Model) -> None:
 def is_computed(value: ir.Value, model: ir.Model) -> bool:
     """Whether an operator with a schema makes a value, so that its shape might be inferred."""
     node = value.producer()
-    if node is None:
+    if node is None or node.op_type in _OUTSIDE:
         return False
     version = opset_of(node, model.graph.opset_imports)
     return schemas.get(node.domain, node.op_type, version) is not None

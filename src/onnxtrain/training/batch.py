@@ -63,7 +63,16 @@ def _as_tensor(value: Any, device: torch.device) -> Any:
 
 
 def samples(batch: Batch) -> int:
-    """How many samples a batch has: the size of the first value that has one."""
+    """How many samples a batch has: the size of the first value that has one.
+
+    Raises:
+        FeedError: if it is no batch.
+    """
+    if not isinstance(batch, Mapping):
+        raise FeedError(
+            f"a batch is a mapping from names to values, not a {type(batch).__name__}\n"
+            "  a list is taken for several batches, whose gradients are added up"
+        )
     for value in batch.values():
         if getattr(value, "ndim", 0) or isinstance(value, (list, tuple)):
             return len(value)

@@ -47,7 +47,8 @@ def softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 def softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = y·(dY - Σ y·dY) along an axis, from the output y."""
     if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
-        return quick.softmax_grad(dy, y, axis, log=False)
+        found: Tensor = quick.softmax_grad(dy, y, axis, log=False)
+        return found
     dx: Tensor = aten._softmax_backward_data(dy, y, axis, dy.dtype)
     return dx
 
@@ -74,7 +75,8 @@ def log_softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 def log_softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = dY - e^y·Σ dY along an axis, from the output y."""
     if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
-        return quick.softmax_grad(dy, y, axis, log=True)
+        found: Tensor = quick.softmax_grad(dy, y, axis, log=True)
+        return found
     dx: Tensor = aten._log_softmax_backward_data(dy, y, axis, dy.dtype)
     return dx
 

@@ -107,7 +107,9 @@ def logits_grad(
     if reduction == "mean":
         share = over(share, weights.sum())
     if fast.ready(log_prob) and (quick := fast.load("cross_entropy")).takes(log_prob):
-        return quick.grad(log_prob, labels.contiguous(), share.expand(labels.shape).contiguous())
+        share = share.expand(labels.shape).contiguous()
+        found: Tensor = quick.grad(log_prob, labels.contiguous(), share)
+        return found
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
     grad = torch.zeros_like(log_prob)
     grad.scatter_(1, labels.unsqueeze(1), -share.to(grad.dtype).unsqueeze(1))

@@ -63,7 +63,8 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         )
     if outer == 1 and fast.ready(dy):
         places = wrapped(indices, size).reshape(-1)
-        return fast.load("segments").sum_rows(places, dy.view(-1, inner), size).view(shape)
+        total: Tensor = fast.load("segments").sum_rows(places, dy.view(-1, inner), size)
+        return total.view(shape)
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
     total = sum_rows(
         wrapped(indices, size).long().reshape(-1),
@@ -109,7 +110,8 @@ def gather_elements_grad(
         return dy.new_zeros(shape)
     if axis == len(shape) - 1 and _fast(dy, indices, shape, deterministic):
         rows = math.prod(shape[:-1])
-        return fast.load("scatter").add_at_last(dy, indices, rows, shape[-1]).view(shape)
+        added: Tensor = fast.load("scatter").add_at_last(dy, indices, rows, shape[-1])
+        return added.view(shape)
     dx = dy.new_zeros(shape, dtype=acc(dy.dtype))
     if dy.device.type != "cpu":
         dy = dy.masked_fill(~_in_range(indices, shape[axis]), 0)
