@@ -83,6 +83,7 @@ def main() -> None:
     arguments.add_argument("--small", action="store_true", help="the sizes of the tests")
     arguments.add_argument("--save", action="store_true", help="append to results/forward.csv")
     options = arguments.parse_args()
+    torch.backends.cudnn.allow_tf32 = False  # all of float32, as the peer on the CPU has it
     length = min(options.length, 16) if options.small else options.length
     rows = [
         measure(name, options.device, not options.small, options.samples, length)
