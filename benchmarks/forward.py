@@ -91,7 +91,7 @@ def main() -> None:
     ]
     print(table(rows))
     if options.save:
-        print(append("forward", rows))
+        print(append("forward", rows, options.device))
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def main() -> None:
     ]
     print(table(rows))
     if options.save:
-        print(append("memory", rows))
+        print(append("memory", rows, options.device))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import torch
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
-def conditions() -> dict[str, str]:
-    """Machine and versions, as columns."""
-    cuda = torch.cuda.is_available()
+def conditions(on: str | None = None) -> dict[str, str]:
+    """Machine and versions, as columns; a GPU is named unless the CPU was measured."""
+    cuda = torch.cuda.is_available() and on != "cpu"
     return {
         "date": datetime.date.today().isoformat(),
         "device": torch.cuda.get_device_name() if cuda else f"CPU {platform.machine()}",
@@ -25,11 +25,11 @@ def conditions() -> dict[str, str]:
     }
 
 
-def append(name: str, rows: list[dict[str, Any]]) -> pathlib.Path:
+def append(name: str, rows: list[dict[str, Any]], on: str | None = None) -> pathlib.Path:
     """Append rows to ``results/<name>.csv``, each with the conditions it was measured under."""
     path = RESULTS / f"{name}.csv"
     path.parent.mkdir(exist_ok=True)
-    full = [{**conditions(), **row} for row in rows]
+    full = [{**conditions(on), **row} for row in rows]
     new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(full[0]))

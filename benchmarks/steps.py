@@ -128,7 +128,7 @@ def main() -> None:
     rows = [measure(name, options.device) for name in MODELS]
     print(table(rows))
     if options.save:
-        print(append("steps", rows))
+        print(append("steps", rows, options.device))
 
 
 if __name__ == "__main__":
