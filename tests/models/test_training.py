@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-import zoo
 
+import zoo
 from onnxtrain import Trainer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
