@@ -1,6 +1,6 @@
 """Operators bound by memory on a GPU, against torch, in one run: time and share of a copy's speed.
 
-python benchmarks/ops.py [--save] [--only softmax] [--compile]
+python benchmarks/ops.py [--save] [--only softmax]
 """
 
 from __future__ import annotations

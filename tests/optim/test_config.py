@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from onnxtrain import Trainer, onnxblock, optim
+from onnxtrain.optim.config import ConfigError, OptimizerConfig
 from training.small import batch_of, mlp
 
 
@@ -94,3 +95,9 @@ def test_a_trainer_takes_the_block(kind):
     )
     losses = [float(trainer.step(batch_of())) for _ in range(5)]
     assert losses[-1] < losses[0]
+
+
+def test_a_configuration_of_ones_own_is_no_graph():
+    config = OptimizerConfig("Lion", [], {"lr": 0.1})
+    with pytest.raises(ConfigError, match="Lion has no form as an optimizer graph; SGDConfig"):
+        config.to_block()

@@ -74,7 +74,11 @@ class OptimizerConfig:
         return self._block()
 
     def _block(self) -> onnxblock.Block:
-        raise NotImplementedError
+        """What a subclass is as a block; one of the user's own may have no such form."""
+        raise ConfigError(
+            f"{self.name} has no form as an optimizer graph; "
+            "SGDConfig, AdamConfig and LambConfig have one"
+        )
 
 
 class SGDConfig(OptimizerConfig):
