@@ -106,6 +106,27 @@ def test_cross_entropy(device: str, dtype: str) -> None:
 
 
 @on_devices
+def test_cross_entropy_of_masked_scores_and_wrong_labels(device: str, dtype: str) -> None:
+    quick = module("cross_entropy")
+    scores = drawn(3, 9000, device=device, dtype=dtype)
+    scores[:, :5000] = float("-inf")
+    labels = torch.tensor([6000, -1, 9000], device=device)
+    share = torch.ones(3, device=device)
+    log_prob, picked = quick.log_probabilities(scores, labels, scores.dtype)
+    near(
+        log_prob[:, 5000:], *(torch.log_softmax(t, 1)[:, 5000:] for t in (scores, scores.double()))
+    )
+    assert bool((log_prob[:, :5000] == float("-inf")).all())
+    assert picked.isfinite().tolist() == [True, False, False]
+    for gradient in (
+        quick.loss_and_grad(scores, labels, share)[0],
+        quick.grad(log_prob, labels, share),
+    ):
+        assert gradient.isfinite().all(1).tolist() == [True, False, False]
+        assert bool((gradient[0, :5000] == 0).all())
+
+
+@on_devices
 @pytest.mark.parametrize("size", [(300, 40, 70), (1000, 3, 16), (64, 1, 8), (31, 100, 5)])
 def test_sums_of_rows_with_the_same_index(
     device: str, dtype: str, size: tuple[int, int, int]

@@ -1,7 +1,8 @@
 """Cross entropy of rows of scores: the loss with log probabilities or with the gradient.
 
 Rows are cut into parts whose programs exchange maximum and sum, so scores are read once, whatever
-their type and however many classes there are.
+their type and however many classes there are. A label that is no class reads nothing and makes its
+row's results not a number, since the host does not see it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ def _rows(
     start = row.to(tl.int64) * classes
     held = tl.load(scores + start + column, mask, float("-inf"))
     label = tl.load(labels + row)
-    own = tl.load(scores + start + label).to(tl.float32)
+    inside = (label >= 0) & (label < classes)
+    own = tl.load(scores + start + label, inside, float("nan")).to(tl.float32)
     top = tl.max(held, 0).to(tl.float32)
-    raised = tl.exp(held.to(tl.float32) - top)
-    own_top = top
+    # a part may hold nothing but masked scores
+    own_top = tl.where(top == float("-inf"), 0.0, top)
+    raised = tl.exp(held.to(tl.float32) - own_top)
     total = tl.sum(raised, 0)
     if PARTS > 1:
         tl.atomic_xchg(partial + (row * PARTS + part) * 2, top)
@@ -58,7 +61,7 @@ def _rows(
         total = tl.sum(totals * tl.exp(tops - top), 0)
     log_total = top + tl.log(total)
     if GRADIENT:
-        scale = tl.load(share + row)
+        scale = tl.where(inside, tl.load(share + row), float("nan"))
         result = raised * (tl.exp(own_top - top) / total * scale)
         result = tl.where(column == label, result - scale, result)
         result = tl.where(scale == 0.0, 0.0, result)
@@ -75,9 +78,11 @@ def _grad(out, log_prob, labels, share, classes, C: tl.constexpr):
     column = tl.program_id(0) * C + tl.arange(0, C)
     mask = column < classes
     at = row.to(tl.int64) * classes + column
-    scale = tl.load(share + row)
+    label = tl.load(labels + row)
+    inside = (label >= 0) & (label < classes)
+    scale = tl.where(inside, tl.load(share + row), float("nan"))
     probability = tl.exp(tl.load(log_prob + at, mask, 0.0).to(tl.float32))
-    result = (probability - tl.where(column == tl.load(labels + row), 1.0, 0.0)) * scale
+    result = (probability - tl.where(column == label, 1.0, 0.0)) * scale
     result = tl.where(scale == 0.0, 0.0, result)
     tl.store(out + at, result.to(out.dtype.element_ty), mask)
 
