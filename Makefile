@@ -11,12 +11,13 @@ WORKERS ?= 2
 REFERENCE := build/reference
 REFERENCE_PACKAGES := 'numpy<2' onnx==1.16.2 'protobuf<6' flatbuffers packaging sympy cerberus h5py torch==2.13.0
 
-.PHONY: help venv demo test check golden bench zoo clean
+.PHONY: help venv demo test check docs golden bench zoo clean
 
 help:
 	@echo "make demo    train a small CNN on handwritten digits; results in demo-out/"
 	@echo "make test    run the whole test suite"
-	@echo "make check   lint, format, types, layers, hygiene, public API: before every commit"
+	@echo "make check   lint, format, types, layers, hygiene, public API, documentation: before every commit"
+	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   print what steps cost, against torch"
 	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
 	@echo "make operators  write docs/operators.md again"
@@ -44,6 +45,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_hygiene.py tests/test_public_api.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py $(ARGS)

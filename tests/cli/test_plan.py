@@ -1,5 +1,7 @@
 import re
 
+import onnx
+import onnx.parser
 import pytest
 
 TRAIN = ("plan", "model.onnx", "--training", "--loss", "cross_entropy")
@@ -19,6 +21,23 @@ def test_the_training_step_has_gradients_and_an_update(folder, cli, device):
     assert f"# training step on {device.upper()}" in output
     assert "s_w1_grad_accumulation_buffer" in output
     assert "# update (sgd)" in output
+    assert output.count("# recorded as a CUDA graph and replayed") == 2 * (device == "cuda")
+
+
+def test_what_forbids_recording_is_named(folder, cli):
+    path = folder / "waits.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,4] x) => (float[N,3] y)
+        <float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, int64 zero = {0}> {
+            y0 = MatMul(x, w)
+            at = NonZero(y0)
+            rows = Gather<axis=0>(at, zero)
+            picked = Gather<axis=0>(y0, rows)
+            sum = ReduceSum<keepdims=0>(picked)
+            y = Add(y0, sum)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    given = ("plan", path, "--training", "--loss", "cross_entropy", "--device", "cuda")
+    assert "# not recorded as a CUDA graph: the size of what ai.onnx::NonZero" in cli(*given)
 
 
 def test_memory_is_what_is_alive(folder, cli):
@@ -70,3 +89,18 @@ BAD = {
 def test_bad_input_is_explained(folder, cli, case):
     args, message = BAD[case]
     assert message in cli(*args, code=1)
+
+
+def test_what_was_fused_is_told(folder, cli):
+    path = folder / "linear.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,2] x) => (float[N,2] y)
+        <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}, float[1] c = {3}> {
+            p = MatMul(x, w)
+            q = Add(p, b)
+            r = MatMul(q, w)
+            y = Add(r, c)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    output = cli("plan", path, "--training", "--loss", "mse")
+    assert "# fused 1 x Gemm, 2 nodes" in output
+    assert "# left 1 x Gemm, first 'MatMul_r': the bias has shape [1]" in output

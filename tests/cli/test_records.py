@@ -94,7 +94,7 @@ def test_a_run_writes_events_a_page_and_a_picture(folder, cli):
                                   .replace('<meta charset="utf-8">', ""))  # fmt: skip
     titles = [item.text for item in body.iter("h2")]
     assert titles == ["Curves", "Slowest operators", "Memory over the step",
-                      "Parameters trained", "Settings", "Versions"]  # fmt: skip
+                      "Parameters that changed", "Settings", "Versions"]  # fmt: skip
     charts = {svg.attrib["aria-label"] for svg in body.iter("svg")}
     assert charts == {"loss", "accuracy", "learning rate", "MiB alive after each node"}
     cells = [cell.text for cell in body.iter("td")]

@@ -1,7 +1,6 @@
 """Ten models go through ``fit`` from the command line and learn what torch learns."""
 
 import json
-import os
 import pathlib
 import sys
 
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "models"))
 import architectures
+from architectures.kept import folder_of_exports
 
 from cli.ten_models import NAMES, SAMPLES, brought, torch_losses
 from onnxtrain import InferenceSession
@@ -28,12 +28,9 @@ NOISE = 0.03
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept_exports(tmp_path_factory: pytest.TempPathFactory) -> None:
+def kept_exports(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
     """The folder of exported models that the other tests of these models use."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    architectures.Cache.folder = shared / "exports"
-    architectures.Cache.folder.mkdir(exist_ok=True)
+    architectures.Cache.folder = folder_of_exports(tmp_path_factory, pytestconfig)
 
 
 def prepared(name: str, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
@@ -78,8 +75,8 @@ def test_a_broken_run_continues_bit_for_bit(name, tmp_path, monkeypatch, cli):
     cli(*line, "--out", "whole.onnx")
     kept = Loop._step
 
-    def dies(self, display):
-        kept(self, display)
+    def dies(self, *args):
+        kept(self, *args)
         if self.position == 14:
             raise SystemExit(9)
 

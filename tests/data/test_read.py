@@ -35,18 +35,21 @@ BAD = {
     "a.txt": (b"1,2", "its kind is not known"),
     "a.npz": (b"PK\x03\x04 cut off", "it is damaged"),
     "b.npz": (b"", "it is damaged"),
-    "empty.csv": (b"", "must name the columns"),
+    "empty.csv": (b"", "it is empty"),
     "headless.csv": (b"1,2\n3,4\n", "must name the columns"),
+    "classes.csv": (b"5.1,3.5,setosa\n4.9,3,setosa\n", "must name the columns"),
     "twice.csv": (b"a,a\n1,2\n", "two columns are called 'a'"),
     "rowless.csv": (b"a,b\n", "2 columns, but no rows"),
     "narrow.csv": (b"a,b\n1\n2\n", "2 columns, but rows of 1"),
     "ragged.csv": (b"a,b\n1,2\n3\n", "cannot read data"),
     "words.csv": (b"a,b\n1,2\n2,setosa\n", "column 'b' has 'setosa' in line 3"),
-    "gap.csv": (b"a,b\n1,2\n2,\n", "column 'b' has '' in line 3"),
+    "latin.csv": (b"a,b\n1,h\xf6he\n", "no text in UTF-8.*\n  iconv -f latin1"),
+    "commas.csv": (b"a;b\n1,5;2\n2,5;3\n", "write numbers with a point: 1.5"),
+    "lists.csv": (b"a,b\n1,1 2\n2,1 2 3\n", "lists of 2 to 3 numbers"),
+    "a.json": (b"[]", "write it as .csv"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:loadtxt:UserWarning")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files_are_explained(tmp_path, name):
     content, message = BAD[name]
@@ -59,7 +62,7 @@ def test_bad_files_are_explained(tmp_path, name):
 def test_missing_files_and_empty_folders_are_explained(tmp_path):
     with pytest.raises(FeedError, match="there is no file"):
         read(tmp_path / "none.npz")
-    with pytest.raises(FeedError, match=r"has no \.npz or \.csv or \.parquet file"):
+    with pytest.raises(FeedError, match=r"has no \.npz or \.csv or \.parquet"):
         read(tmp_path)
 
 

@@ -208,3 +208,52 @@ def test_the_builder_without_a_loss_takes_gradients() -> None:
 def test_gradient_graphs_need_no_torch() -> None:
     code = "import onnxtrain.gradients, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+BODIES = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+main (double[2] x, bool c) => (double l) <double[2] w = {1.0, 3.0}> {
+  a = own.Layer(x)
+  b = own.Layer(a)
+  y = If (c) <then_branch = t () => (double[2] p) <double[2] w = {0.5, -0.5}> {
+                one = Constant <value = int64 {1}> ()
+                yes = Constant <value = bool {1}> ()
+                p = Loop (one, yes, b) <body = o (int64 i, bool go, double[2] s)
+                    => (bool on, double[2] r) <double[2] v = {2.0, 7.0}> {
+                  on = Identity(go)
+                  sv = Mul(s, v)
+                  r = Mul(sv, w)
+                }>
+              },
+              else_branch = e () => (double[2] q) { q = Mul(b, w) }>
+  l = ReduceSum<keepdims=0>(y)
+}
+<domain: "own", opset_import: ["": 21]> Layer (a) => (b) {
+  w = Constant <value = double[2] {2.0, 4.0}> ()
+  m = Mul(a, w)
+  b = Sin(m)
+}"""
+"""Weights of the name w in the graph, in a branch and in a function that is called twice."""
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_weights_in_bodies_and_functions_have_gradients(condition: bool) -> None:
+    names = ["w", "w_2", "v", "w_3"]
+    of = build_gradient_graph(onnx.parser.parse_model(BODIES), names, loss="l")
+    onnx.checker.check_model(of, full_check=True)
+    assert outputs(of) == ["l", *(f"{name}_grad" for name in names)]
+    x = np.array([0.3, -0.8])
+    found = InferenceSession(of).run(None, {"x": x, "c": np.asarray(condition)})
+    w, inner, v, layer = leaves = [
+        torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        for values in ([1, 3], [0.5, -0.5], [2, 7], [2, 4])
+    ]
+    b = torch.sin(torch.sin(torch.tensor(x) * layer) * layer)
+    loss = (b * v * inner if condition else b * w).sum()
+    want = torch.autograd.grad(loss, leaves, materialize_grads=True)
+    for ours, theirs in zip(found, [loss, *want], strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-12)
+
+
+def test_weights_in_bodies_are_named_when_one_is_not_found() -> None:
+    with pytest.raises(ParameterError, match="weights in bodies  w_2, v, w_3"):
+        build_gradient_graph(onnx.parser.parse_model(BODIES), "u", loss="l")

@@ -88,7 +88,7 @@ def test_unwanted_gradients_of_a_convolution_have_no_name() -> None:
 def test_a_mean_over_sizes_that_vary_is_scaled_by_their_product() -> None:
     text = "(float[N,4] x) => (float y) { y = ReduceMean<keepdims=0>(x) }"
     kinds = [line.split("(")[0] for line in emitted(text)]
-    assert kinds == ["Size", "ms.Scale", "Shape", "Expand"]
+    assert kinds == ["Size", "Max", "ms.Scale", "Shape", "Expand"]
 
 
 def test_symbols_that_differ_are_not_taken_for_equal() -> None:

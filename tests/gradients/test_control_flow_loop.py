@@ -1,7 +1,5 @@
 """Gradients of Loop: any number of iterations, carried and captured values, nesting, sequences."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +9,7 @@ from gradients.against import Twice
 from gradients.emit import differentiated, run
 from graph.text import proto
 from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients import build_gradient_graph, rules
+from onnxtrain.gradients import build_gradient_graph
 
 X, W = np.array([1.0, 0.5, -1.0]), np.array([0.5, -1.0, 1.2])
 
@@ -256,18 +254,6 @@ def test_sequences_inside_the_body_of_an_old_loop() -> None:
         return x.sum()
 
     Twice(text, "x", opset=11).agrees(expected, m=3, x=X)
-
-
-@pytest.fixture
-def weigh() -> Iterator[None]:
-    """A rule that needs all elements of a sequence."""
-
-    @rules.gradient("Weigh", domain="own.domain")
-    def rule(op, node, dy):  # type: ignore[no-untyped-def]
-        return [None, op.emit("WeighGrad", [dy, node.inputs[0]], _domain="own.domain")]
-
-    yield
-    rules.remove_rules("own.domain", "Weigh")
 
 
 def test_old_loops_cannot_keep_sequences(weigh: None) -> None:

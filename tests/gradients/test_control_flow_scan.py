@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradients.against import Twice
+from gradients.against import Twice, agrees_once
 from gradients.emit import differentiated, run
 from graph.text import proto
 from onnxtrain.errors import NoGradientError
@@ -147,12 +147,78 @@ def test_random_numbers_of_a_body_are_drawn_once() -> None:
     np.testing.assert_array_equal(found["x_grad"], found["y"])
 
 
-def test_sequences_cannot_be_kept() -> None:
+LOOPS = """(double[2] start, double[{shape}] x, double[2] w) => (double l) {{
+  last, rows = Scan (start, x) <num_scan_inputs = 1, {options} body = b
+      (double[2] s, double[2] r) => (double[2] t, double[2] o) {{
+    k = Constant<value = int64 {{2}}>()
+    t = Loop (k, , s) <body = c (int64 i, bool go, double[2] p) => (bool go_on, double[2] q) {{
+      go_on = Identity(go)  m = Mul(p, w)  n = Add(m, r)  q = Sin(n) }}>
+    o = Mul(t, r) }}>
+  k = Mul(rows, x)  u = ReduceSum<keepdims=0>(k)
+  v = ReduceSum<keepdims=0>(last)  l = Add(u, v) }}"""
+
+
+def test_a_loop_in_the_body_on_other_axes_and_backwards() -> None:
+    options = (
+        "scan_input_axes = [1], scan_input_directions = [1], "
+        "scan_output_axes = [-1], scan_output_directions = [1],"
+    )
+
+    def expected(start: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        state, rows = start, []
+        for row in x.unbind(1)[::-1]:
+            for _ in range(2):
+                state = torch.sin(state * w + row)
+            rows.append(state * row)
+        return (torch.stack(rows[::-1], 1) * x).sum() + state.sum()
+
+    twice = Twice(LOOPS.format(shape="2,N", options=options), "start", "x", "w")
+    for count in (1, 3):
+        twice.agrees(expected, start=START, x=RNG.normal(size=(2, count)), w=W)
+
+
+def test_a_loop_in_the_body_of_a_scan_without_steps() -> None:
+    agrees_once(
+        LOOPS.format(shape="N,2", options=""),
+        ["start", "x", "w"],
+        lambda start, x, w: start.sum() + x.sum(),
+        start=START,
+        x=np.zeros((0, 2)),
+        w=W,
+    )
+
+
+def test_scans_in_scans_with_a_loop_that_runs_longer_each_time() -> None:
+    text = """(double[N,2,2] x, double[2] w) => (double l) {
+      rows = Scan (x) <num_scan_inputs = 1, body = b (double[2,2] v) => (double[2] u) {
+        zero = Constant<value = int64 {0}>()  none = Constant<value = double[2] {0.0, 0.0}>()
+        c, u = Scan (zero, none, v) <num_scan_inputs = 1, body = d
+            (int64 n, double[2] s, double[2] r) => (int64 m, double[2] t) {
+          one = Constant<value = int64 {1}>()  m = Add(n, one)
+          t = Loop (m, , r) <body = e (int64 i, bool go, double[2] p)
+              => (bool go_on, double[2] q) {
+            go_on = Identity(go)  a = Mul(p, w)  g = Add(a, s)  q = Sin(g) }> }> }>
+      y = Mul(rows, rows)  l = ReduceSum<keepdims=0>(y) }"""
+
+    def expected(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        loss = torch.zeros((), dtype=torch.float64)
+        for v in x:
+            s = torch.zeros(2, dtype=torch.float64)
+            for count, row in enumerate(v, 1):
+                p = row
+                for _ in range(count):
+                    p = torch.sin(p * w + s)
+                s = p
+            loss = loss + (s * s).sum()
+        return loss
+
+    agrees_once(text, ["x", "w"], expected, x=RNG.normal(size=(3, 2, 2)), w=W)
+
+
+def test_old_scans_cannot_keep_sequences(weigh: None) -> None:
     text = """(double[N,2] x) => (double l) {
       rows = Scan (x) <num_scan_inputs = 1, body = b (double[2] v) => (double[2] u) {
-        two = Constant<value = int64 {2}>()
-        u = Loop (two, , v) <body = c (int64 i, bool go, double[2] p) => (bool go_on, double[2] q)
-          { go_on = Identity(go)  q = Sin(p) }> }>
+        s = SequenceConstruct(v, v)  u = own.domain.Weigh(s, v) }>
       l = ReduceSum<keepdims=0>(rows) }"""
-    with pytest.raises(NoGradientError, match=r"keep the seq\(tensor\(double\)\).*\n.*as a Loop"):
-        build_gradient_graph(proto(text), "x", loss="l")
+    with pytest.raises(NoGradientError, match=r"keep the seq\(tensor\(double\)\).*\n.*opset 13"):
+        build_gradient_graph(proto(text, 11, own_domain=1), "x", loss="l")

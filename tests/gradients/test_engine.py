@@ -150,7 +150,7 @@ def test_operators_without_a_rule_are_named_all_at_once() -> None:
     with pytest.raises(NoGradientError) as caught:
         backward(of.graph, [found["x"]], {found["y"]: found["w"]})
     text = str(caught.value)
-    assert "own.domain::Even" in text and "@gradient('Even')" in text
+    assert "own.domain::Even" in text and "@gradient('Even', domain='own.domain')" in text
 
 
 def test_an_operator_that_nobody_knows_is_an_error_and_no_dead_end() -> None:

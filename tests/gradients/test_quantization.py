@@ -8,7 +8,7 @@ from gradients.emit import differentiated, run
 
 PAIR = (
     "(float[3,4] x, {scale} s) => (float[3,4] y) <{kind}[{zeros}] z = {{{values}}}> "
-    "{{ q = QuantizeLinear<axis={axis}>(x, s, z) y = DequantizeLinear<axis={axis}>(q, s, z) }}"
+    "{{ q = {domain}QuantizeLinear{axis}(x, s, z) y = {domain}DequantizeLinear{axis}(q, s, z) }}"
 )
 GENERATOR = np.random.default_rng(0)
 X = (GENERATOR.normal(size=(3, 4)) * 60).astype(np.float32)
@@ -30,7 +30,10 @@ def _expected(
 
 @pytest.mark.parametrize(("kind", "limits"), [("int8", (-128, 127)), ("uint8", (0, 255))])
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_values_and_learned_scales(kind: str, limits: tuple[int, int], axis: int | None) -> None:
+@pytest.mark.parametrize("domain", ["", "com.microsoft."])
+def test_values_and_learned_scales(
+    domain: str, kind: str, limits: tuple[int, int], axis: int | None
+) -> None:
     count = 1 if axis is None else X.shape[axis]
     scale = GENERATOR.uniform(0.2, 0.9, count).astype(np.float32)
     zero = np.arange(count) + 3
@@ -39,11 +42,23 @@ def test_values_and_learned_scales(kind: str, limits: tuple[int, int], axis: int
         kind=kind,
         zeros=count,
         values=", ".join(map(str, zero)),
-        axis=1 if axis is None else axis,
+        axis="" if axis is None else f"<axis={axis}>",
+        domain=domain,
     )
     found = run(differentiated(text), x=X, s=scale, d_y=D_Y)
     for name, true in zip("xs", _expected(scale, zero, limits, axis), strict=True):
         np.testing.assert_allclose(found[f"{name}_grad"], true, rtol=2e-5, atol=1e-4)
+
+
+def test_pairs_of_two_domains_pass_gradients_straight_through() -> None:
+    text = (
+        "(float[2] x, float s) => (float[2] y) <int16 z = {5}> "
+        "{ q = com.microsoft.QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"
+    )
+    x = np.float32([1.3, -50000.0])
+    found = run(differentiated(text), x=x, s=np.float32(1), d_y=np.ones(2, np.float32))
+    assert found["x_grad"].tolist() == [1, 0]
+    np.testing.assert_allclose(found["s_grad"], 1 - 1.3 - 32773, rtol=1e-6)
 
 
 def test_blocks_of_an_axis_have_scales_of_their_own() -> None:

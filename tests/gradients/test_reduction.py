@@ -1,6 +1,10 @@
+import math
+
 import numpy as np
 import pytest
+import torch
 
+from gradients.against import Twice
 from gradients.emit import differentiated, run
 
 
@@ -18,6 +22,43 @@ def test_a_product_with_zeros() -> None:
     x = [[0, 2, 3], [0, 0, 5], [1, 2, 4]]
     grad = run(of, x=np.array(x, np.float64), d_y=np.ones(3))["x_grad"]
     assert grad.tolist() == [[6, 0, 0], [0, 0, 0], [8, 4, 2]]
+
+
+ZEROS = np.array([[0.0, 2.0, 3.0], [0.0, 5.0, 0.0], [1.5, 2.0, 4.0], [0.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+def test_a_product_with_zeros_is_right_twice(opset: int) -> None:
+    axes = "(x, a)" if opset >= 18 else "<axes=[1]>(x)"
+    reduced = f"ReduceProd<keepdims=0>{axes}".replace("><", ", ")
+    text = f"""(double[4,3] x) => (double l) <int64[1] a = {{1}}> {{
+        y = {reduced}  s = Mul(y, y)  t = Add(s, y)  l = ReduceSum<keepdims=0>(t) }}"""
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        products = [math.prod(row, start=torch.ones(())) for row in x]
+        return sum(p * p + p for p in products)
+
+    Twice(text, "x", opset=opset).agrees(loss, x=ZEROS)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_running_products_with_zeros_are_right_twice(exclusive: int, reverse: int) -> None:
+    text = f"""(double[4,3] x, double[4,3] w) => (double l) <int64 a = {{1}}> {{
+        y = CumProd<exclusive={exclusive}, reverse={reverse}>(x, a)
+        s = Mul(y, w)  l = ReduceSum<keepdims=0>(s) }}"""
+    w = np.random.default_rng(1).normal(size=(4, 3))
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for row in x:
+            factors = [*row][::-1] if reverse else [*row]
+            count = [range(k + 1 - exclusive) for k in range(3)]
+            made = [math.prod([factors[k] for k in r], start=torch.ones(())) for r in count]
+            rows.append(torch.stack(made[::-1] if reverse else made))
+        return (torch.stack(rows) * torch.tensor(w)).sum()
+
+    Twice(text, "x", opset=26).agrees(loss, x=ZEROS, w=w)
 
 
 def test_a_norm_of_zeros_has_no_slope() -> None:

@@ -16,7 +16,7 @@ from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing import gradcheck
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.gradcheck import STEP, Point
-from onnxtrain.testing.model import draw, evaluate, feeds_of, input_name, one_node_model
+from onnxtrain.testing.model import draw, feeds_of, input_name
 from onnxtrain.testing.table import opsets, table, trial_types
 from onnxtrain.types import ONNX, DataType
 
@@ -48,7 +48,7 @@ class _Twice:
 
 
 def _differentiate(at: Point) -> _Twice:
-    model = prepare(load_model(one_node_model(at.case, at.inputs)))
+    model = prepare(load_model(at.model))
     graph, feeds = model.graph, feeds_of(at.case, at.inputs)
     xs = [v for i in at.wanted for v in graph.inputs if v.name == input_name(at.case, i)]
     seeds = {}
@@ -84,8 +84,7 @@ def _noise(like: torch.Tensor, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", _rows())
 def test_second_gradient_agrees_with_differences(case: Case) -> None:
-    inputs = draw(case, DataType.DOUBLE)
-    at = gradcheck.point(case, inputs, evaluate(case, inputs))
+    at = gradcheck.drawn(case, DataType.DOUBLE)
     twice = _differentiate(at)
     grads = twice.first.run_torch(twice.firsts, twice.feeds)
     weights = [_noise(grad, 7 + k) for k, grad in enumerate(grads)]

@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 
 from graph.text import model, proto
-from onnxtrain.graph.bodies import body_tensors, lift, proto_subgraphs, subgraphs
+from onnxtrain.graph.bodies import body_tensors, proto_subgraphs, subgraphs
+from onnxtrain.graph.lift import lift
 from onnxtrain.graph.verify import verify
 
 BRANCHES = """(bool c, float[2] x) => (float[2] y) <float[2] w = {5.0, 5.0}> {
@@ -66,18 +67,6 @@ def test_only_what_is_wanted_is_lifted():
     lift(of, lambda one: one.name == "deep")
     assert list(of.graph.initializers) == ["deep"]
     assert [list(body.initializers) for _, body in subgraphs(of.graph)] == [[], [], [], ["flat"]]
-
-
-def test_a_constant_that_a_body_returns_stays():
-    of = model(
-        """(bool c, float[2] x) => (float[2] y) {
-          y = If (c) <then_branch = t () => (float[2] a) {
-                        a = Constant <value = float[2] {1.0, 2.0}> () },
-                      else_branch = e () => (float[2] b) { b = Neg(x) }>
-        }"""
-    )
-    lift(of, lambda one: True)
-    assert not of.graph.initializers
 
 
 def test_constants_written_as_numbers_count():

@@ -41,6 +41,7 @@ FACTS = [
     claims.wrong_updates,
     claims.wrong_inplace,
     claims.wrong_sharing,
+    claims.wrong_whole,
     claims.wrong_host_inputs,
     claims.wrong_wanted,
     claims.wrong_empty,

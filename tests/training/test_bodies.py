@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -103,3 +104,33 @@ def test_gradients_of_a_loop_are_those_of_torch():
         state = torch.tanh(state @ w)
     state.square().mean().backward()
     torch.testing.assert_close(grads["w"], w.grad)
+
+
+FUNCTION = """(float[N,2] x) => (float[N,2] y) {
+  h = own.Layer(x)
+  y = own.Layer(h)
+}
+<domain: "own", opset_import: ["": 17]> Layer (a) => (b) {
+  w = Constant <value = float[2,2] {0.9, 0.1, -0.1, 0.9}> ()
+  m = MatMul(a, w)
+  b = Tanh(m)
+}"""
+
+
+@pytest.mark.parametrize("as_proto", [True, False])
+def test_a_weight_of_a_function_is_trained_for_all_of_its_calls(tmp_path, as_proto):
+    original = model_of(FUNCTION, imports=', "own": 1')
+    trainer = Trainer(
+        original if as_proto else ir.from_proto(original), loss=mean_square, lr=0.05, device="cpu"
+    )
+    grads = trainer.gradients({"x": X})
+    w = torch.tensor([[0.9, 0.1], [-0.1, 0.9]], requires_grad=True)
+    torch.tanh(torch.tanh(torch.tensor(X) @ w) @ w).square().mean().backward()
+    torch.testing.assert_close(grads["w"], w.grad)
+    losses = [float(trainer.step({"x": X})) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    path = tmp_path / "trained.onnx"
+    trainer.save(path)
+    assert [f.name for f in onnx.load(path).functions] == ["Layer"]
+    (found,) = onnxruntime.InferenceSession(path).run(None, {"x": X})
+    np.testing.assert_allclose(found, trainer.predict({"x": X})["y"].numpy(), rtol=1e-5, atol=1e-6)

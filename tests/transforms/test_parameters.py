@@ -10,7 +10,7 @@ from onnx import helper
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import Decision, decide, settle
+from onnxtrain.transforms.parameters import Decision, decide, lift_weights, settle
 from onnxtrain.transforms.write_back import weight_names
 from training.small import mlp, model_of, normal
 
@@ -126,7 +126,11 @@ def test_weights_in_constant_nodes_are_weights():
     assert found["b"].trained and found["b"].elements == 3
 
 
-def test_weights_inside_functions_are_not_since_they_could_not_be_saved():
+TWO = "(float[N,4] x) => (float[N,3] y, float[N,3] z) { y = MatMul(x, w) z = MatMul(x, v) }"
+BOTH = {"w": normal(4, 3), "v": normal(4, 3, seed=1)}
+
+
+def test_weights_inside_functions_are_weights():
     model = model_of("(float[N,4] x) => (float[N,3] y) { m = MatMul(x, w) y = Neg(m) }", WEIGHT)
     constant = helper.make_node("Constant", [], ["k"], value_floats=[1.0, 2.0, 3.0])
     shift = helper.make_node("Add", ["a", "k"], ["b"])
@@ -139,15 +143,16 @@ def test_weights_inside_functions_are_not_since_they_could_not_be_saved():
     onnx.checker.check_model(model)
     original = ir.from_proto(model)
     known = weight_names(original)
-    working = prepare(original)
-    (inner,) = (d for d in decide(working, known=known) if d.name != "w")
-    assert (inner.trained, inner.reason) == (False, "stands inside a function of the model")
-    with pytest.raises(ParameterError, match="inside a function"):
-        decide(working, [inner.name], known=known)
+    working = prepare(lift_weights(original))
+    assert {d.name for d in decide(working, known=known) if d.trained} == {"w", "k"}
 
 
-TWO = "(float[N,4] x) => (float[N,3] y, float[N,3] z) { y = MatMul(x, w) z = MatMul(x, v) }"
-BOTH = {"w": normal(4, 3), "v": normal(4, 3, seed=1)}
+def test_what_the_file_has_no_tensor_for_is_not_trained_since_it_could_not_be_saved():
+    working = prepare(ir.from_proto(model_of(TWO, BOTH)))
+    (other,) = (d for d in decide(working, known={"w"}) if d.name == "v")
+    assert (other.trained, other.reason) == (False, "is no tensor of its own in the file")
+    with pytest.raises(ParameterError, match="no tensor of its own"):
+        decide(working, ["v"], known={"w"})
 
 
 def test_only_outputs_of_the_loss_count():
@@ -239,3 +244,10 @@ def test_a_weight_that_is_quantized_and_back_is_trained():
     )
     found = {d.name: d for d in decide(prepare(ir.from_proto(of)))}
     assert found["w"].trained and found["s"].reason == "quantiser scale"
+
+
+def test_a_mask_that_rules_nothing_out_is_no_weight():
+    found = decision_on_c("s = Add(m, c) y = Softmax(s)", np.zeros((1, 3), np.float32))
+    assert found.reason == "mask: zeros that are added to the scores of a Softmax"
+    assert decision_on_c("s = Add(m, c) y = Softmax(s)", np.zeros(3, np.float32)).trained
+    assert decision_on_c("s = Add(m, c) y = Tanh(s)", np.zeros((1, 3), np.float32)).trained

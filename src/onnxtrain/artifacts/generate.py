@@ -15,7 +15,9 @@ from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.formats.files import ArtifactPaths, atomic_write
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
+from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
+from onnxtrain.types import DataType
 
 
 class LossType(enum.Enum):
@@ -58,6 +60,7 @@ def generate_artifacts(
     additional_output_names: list[str] | None = None,
     nominal_checkpoint: bool = False,
     loss_input_names: list[str] | None = None,
+    precision: str = "fp32",
 ) -> None:
     """Write the training, evaluation and optimizer models and the checkpoint.
 
@@ -76,6 +79,8 @@ def generate_artifacts(
         additional_output_names: Values to return after the loss.
         nominal_checkpoint: Also write a checkpoint without values.
         loss_input_names: Values to pass to the loss instead of the model's outputs.
+        precision: ``bf16`` or ``fp16`` for a training model that computes in 16 bits with float32
+            parameters; one in float16 scales its loss. The evaluation model is as it was.
 
     Raises:
         RuntimeError: if an argument contradicts another; nothing was written.
@@ -84,22 +89,27 @@ def generate_artifacts(
     trainable, frozen = list(requires_grad or ()), list(frozen_params or ())
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
     optimizer_block = _optimizer_block(optimizer)
+    compute = narrow_type(precision)
     proto = _proto(model)
     verify(load_model(proto))
     _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
+    own = {node.name for node in proto.graph.node}
     with onnxblock.base(proto) as accessor, accessor.building():
         names = loss_input_names or [output.name for output in proto.graph.output]
         result = _loss_block(loss)(*names)
         outputs = [result] if isinstance(result, str) else list(result)
         outputs += [n for n in additional_output_names or () if n not in outputs]
         forward = accessor.model
+    added = frozenset(node.name for node in forward.graph.node) - own
     training, evaluation = build_training_models(
         forward,
         trainable=trainable,
         frozen=frozen,
         loss_output=outputs[0],
         output_names=outputs,
+        narrowing=None if compute is None else Narrowing(compute, added),
+        scaled=compute == DataType.FLOAT16,
     )
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import CheckpointError, OnnxTrainError, OptionError
 
 if TYPE_CHECKING:
+    from onnxtrain.graph.load import Source
+    from onnxtrain.training.adapters import Adapters
     from onnxtrain.training.trainer import Trainer
     from onnxtrain.transforms.lora import LoraConfig
 
@@ -37,7 +40,47 @@ def lora_of(text: str | int | None) -> LoraConfig | None:
                 f"--lora does not understand '{part.strip()}'\n"
                 "  give a rank such as 8, or rank=8,alpha=16,dropout=0.1,targets=*query*|*value*"
             ) from None
-    return LoraConfig(**settings)  # type: ignore[arg-type]
+    try:
+        return LoraConfig(**settings)  # type: ignore[arg-type]
+    except OptionError as error:
+        raise OptionError(f"{error}\n  give  --lora 8, say") from None
+
+
+def lora_for(text: str | None, adapter: pathlib.Path | None, model: pathlib.Path) -> Any:
+    """Settings by ``--lora``, else those that an adapter needs to go on from it."""
+    if text is not None or adapter is None:
+        return lora_of(text)
+    from onnxtrain.graph.load import load_source
+    from onnxtrain.training.adapters import config_of
+
+    return config_of(load_source(model), adapter)
+
+
+def of_checkpoint(source: Source, settings: Mapping[str, Any]) -> Adapters:
+    """Adapters of a model with the settings that a checkpoint has.
+
+    Raises:
+        CheckpointError: if the checkpoint does not tell them.
+    """
+    from onnxtrain.training.adapters import Adapters
+    from onnxtrain.transforms.lora import LoraConfig
+
+    try:
+        config = LoraConfig(**settings)
+    except TypeError:
+        raise CheckpointError("the settings of the adapters in it are not known") from None
+    return Adapters(source, config, seed=0)
+
+
+def write(made: Adapters, values: Mapping[str, Any], out: pathlib.Path) -> list[pathlib.Path]:
+    """Write a model with adapters merged into it, or adapters and the model that takes them."""
+    if out.suffix != SUFFIX:
+        made.save(values, out)
+        return [out]
+    model = out.with_suffix(".onnx")
+    made.save_adapter(values, out)
+    made.save_base(values, model)
+    return [out, model]
 
 
 def save(trainer: Trainer, out: pathlib.Path) -> list[pathlib.Path]:

@@ -35,7 +35,10 @@ class Run:
     last: int | None
     biases_only: bool
     lora: str | None
+    adapter: pathlib.Path | None
     chosen: dict[str, str]
+    ignore: list[str]
+    missing: str
     first_label: int
     image_size: tuple[int, int] | None
     image_stretch: bool
@@ -52,6 +55,7 @@ class Run:
     clip_grad_norm: float | None
     batch_norm: str
     dropout: bool
+    precision: str
     device: str | None
     seed: int
     deterministic: bool
@@ -93,9 +97,9 @@ def asked(options: Mapping[str, Any]) -> Run:
         OnnxTrainError: if an option cannot be understood or contradicts another.
     """
     given = dict(options)
-    for name in ("schedule", "keep", "batch_norm"):
+    for name in ("schedule", "keep", "batch_norm", "missing", "precision"):
         given[name] = getattr(given[name], "value", given[name])
-    for name in ("trainable", "freeze", "metric", "output"):
+    for name in ("trainable", "freeze", "metric", "output", "ignore"):
         given[name] = list(given[name] or [])
     given["chosen"] = _pairs(given.pop("mapping") or [])
     given["image_size"] = _size(given["image_size"])
@@ -119,7 +123,7 @@ def _check(run: Run) -> None:
                 raise OnnxTrainError(
                     f"{option} needs data to judge by\n  add --val-split 0.1, or --val-data FILE"
                 )
-    if run.out.suffix == ADAPTER_SUFFIX and run.lora is None:
+    if run.out.suffix == ADAPTER_SUFFIX and run.lora is None and run.adapter is None:
         raise OnnxTrainError(
             f"cannot write '{run.out}': no adapters are trained\n"
             "  add --lora 8, or name an .onnx file for the whole model"
@@ -133,7 +137,10 @@ def _check(run: Run) -> None:
 def _pairs(texts: list[str]) -> dict[str, str]:
     pairs = dict(text.partition("=")[::2] for text in texts)
     if bad := [name for name, array in pairs.items() if not name or not array]:
-        raise OnnxTrainError(f"--map takes INPUT=ARRAY, not '{bad[0]}'")
+        raise OnnxTrainError(
+            f"--map takes INPUT=ARRAY, not '{bad[0]}'\n"
+            "  give  --map labels=outcome, say; 'onnxtrain info MODEL' lists the inputs"
+        )
     return pairs
 
 

@@ -10,8 +10,8 @@ import typer
 from onnxtrain.errors import OptionError
 
 if TYPE_CHECKING:
+    from onnxtrain.cli.trials import Trial
     from onnxtrain.testing.case import Case
-    from onnxtrain.types import DataType
 
 
 def check(
@@ -25,77 +25,107 @@ def check(
     all_types: Annotated[
         bool, typer.Option("--all-types", help="Every element type, not one a row.")
     ] = False,
+    gradients: Annotated[
+        str,
+        typer.Option(
+            help="Gradients to compare with differences: some (one row an operator), all, none."
+        ),
+    ] = "some",
 ) -> None:
-    """Run the operators' examples on this machine.
+    """Run the operators' examples and gradients on this machine.
 
     Every example is compared with a result in float64, and may be off by twice torch's own error.
-    Exits with 1 if an example fails.
+    The gradient rule of an operator is run, too, and compared with a central difference. Exits with
+    1 if something is wrong.
     """
-    from onnxtrain.cli.console import grouped, say
+    from onnxtrain.cli.console import say
     from onnxtrain.cli.device import checked_device
+    from onnxtrain.cli.trials import examples, slopes
 
+    if gradients not in ("some", "all", "none"):
+        raise OptionError(f"--gradients is some, all or none, not '{gradients}'")
     place = checked_device(device)
-    trials = _trials(op or [], all_types)
-    operators = {case.op for case, _ in trials}
+    say(f"checking on {_described(place)}")
+    rows = _rows(op or [])
+    trials = examples(rows, all_types)
+    if gradients != "none":
+        trials += slopes(rows, every=gradients == "all")
     failures = _run(trials, place)
-    for case, dtype, why in failures:
-        say(f"{case}, {dtype.name.lower()}: {why}", "red")
-    failed = {case.op for case, _, _ in failures}
-    say(
-        f"{grouped(len(trials) - len(failures))} of {grouped(len(trials))} examples of "
-        f"{grouped(len(operators))} operators are right on {place}"
-        + (f"; wrong: {', '.join(sorted(failed))}" if failed else "")
-    )
+    _summary(trials, failures)
+    for trial, why in failures.items():
+        say(f"{trial}: {why}", "red")
+    failed = sorted({trial.case.op for trial in failures})
+    say(_verdict(trials, failures, place) + (f"; wrong: {', '.join(failed)}" if failed else ""))
     if failures:
         raise typer.Exit(1)
 
 
-def _trials(patterns: list[str], all_types: bool) -> list[tuple[Case, DataType]]:
-    from onnxtrain.testing.table import one_type, table, trial_types
+def _described(device: str) -> str:
+    """A device, and what the machine calls it."""
+    import platform
 
-    rows = table()
+    import torch
+
+    if device.startswith("cuda"):
+        return f"{device} ({torch.cuda.get_device_name(device)}), torch {torch.__version__}"
+    threads = torch.get_num_threads()
+    kind = platform.machine() or "unknown processor"
+    return f"{device} ({kind}, {threads} threads), torch {torch.__version__}"
+
+
+def _rows(patterns: list[str]) -> list[Case]:
+    from onnxtrain.testing.table import table
+
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(case.op, pattern) for case in rows):
+        if not any(fnmatch.fnmatchcase(case.op, pattern) for case in table()):
             raise OptionError(
                 f"no example is for operator '{pattern}'\n  'onnxtrain ops' lists all operators"
             )
-    trials = []
-    for case in rows:
-        if patterns and not any(fnmatch.fnmatchcase(case.op, p) for p in patterns):
-            continue
-        types = trial_types(case) if all_types else [one_type(case)]
-        trials += [(case, dtype) for dtype in types if dtype is not None]
-    return trials
+    return [
+        case
+        for case in table()
+        if not patterns or any(fnmatch.fnmatchcase(case.op, p) for p in patterns)
+    ]
 
 
-def _run(trials: list[tuple[Case, DataType]], device: str) -> list[tuple[Case, DataType, str]]:
-    """Examples that fail, and why."""
+def _run(trials: list[Trial], device: str) -> dict[Trial, str]:
+    """Trials that fail, and why."""
     from rich.progress import track
 
     from onnxtrain.cli.console import console
 
     screen = console(stderr=True)
     shown = track(trials, "checking", console=screen, disable=not screen.is_terminal)
-    results = [(case, dtype, _failure(case, dtype, device)) for case, dtype in shown]
-    return [(case, dtype, why) for case, dtype, why in results if why is not None]
+    results = {trial: trial.failure(device) for trial in shown}
+    return {trial: why for trial, why in results.items() if why is not None}
 
 
-def _failure(case: Case, dtype: DataType, device: str) -> str | None:
-    """Why an example fails, None if it does not."""
-    from onnxtrain.testing.close import mismatch
-    from onnxtrain.testing.model import declared_types, draw, evaluate, named
-    from onnxtrain.testing.truth import own_errors, truth
+def _summary(trials: list[Trial], failures: dict[Trial, str]) -> None:
+    """A line for each domain: operators, and how many examples and gradients are right."""
+    from onnxtrain.cli.console import grouped, table
 
-    inputs = draw(case, dtype)
-    try:
-        ours = evaluate(case, inputs, device)
-    except Exception as error:  # whatever goes wrong is the answer to the question
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    trues, allowed = truth(case, inputs), own_errors(case, dtype, inputs)
-    rows = zip(named(case), ours, trues, allowed, declared_types(case, inputs), strict=True)
-    for index, our, true, own, declared in rows:
-        if case.compare is not None and index not in case.compare:
-            continue
-        if found := mismatch(our, true, own, declared):
-            return f"output {index}: {found}"
-    return None
+    rows = []
+    for domain in sorted({trial.case.domain for trial in trials}):
+        mine = [trial for trial in trials if trial.case.domain == domain]
+        cells = []
+        for kind in (False, True):
+            of_kind = [trial for trial in mine if trial.gradient == kind]
+            wrong = sum(trial in failures for trial in of_kind)
+            cells += [grouped(len(of_kind)), grouped(wrong) if wrong else "-"]
+        operators = {trial.case.op for trial in mine}
+        rows.append((domain or "ai.onnx", grouped(len(operators)), *cells))
+    columns = ("domain", "operators", "examples", "wrong", "gradients", "wrong ones")
+    table("", columns, rows, right=columns[1:])
+
+
+def _verdict(trials: list[Trial], failures: dict[Trial, str], device: str) -> str:
+    from onnxtrain.cli.console import grouped
+
+    told = []
+    for kind, name in ((False, "examples"), (True, "gradients")):
+        of_kind = [trial for trial in trials if trial.gradient == kind]
+        right = sum(trial not in failures for trial in of_kind)
+        if of_kind:
+            told.append(f"{grouped(right)} of {grouped(len(of_kind))} {name}")
+    operators = {trial.case.op for trial in trials}
+    return f"{' and '.join(told)} of {grouped(len(operators))} operators are right on {device}"

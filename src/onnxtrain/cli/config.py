@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import pathlib
 from typing import Any
 
 import typer
 
+from onnxtrain.cli.near import nearest
+from onnxtrain.cli.usage import OTHER_NAMES
 from onnxtrain.errors import OptionError
 
 
@@ -37,8 +38,10 @@ def _names(command: Any) -> dict[str, str]:
 def _option(path: pathlib.Path, key: str, names: dict[str, str]) -> str:
     name = key.replace("-", "_")
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        cure = f"did you mean  {close[0]}" if close else f"have  {', '.join(sorted(names))}"
+        other = OTHER_NAMES.get(f"--{name.replace('_', '-')}", "").split(" ")[0].lstrip("-")
+        other = other.replace("-", "_")
+        close = other if other in names else nearest(name, names, 0.6)
+        cure = f"did you mean  {close}" if close else f"have  {', '.join(sorted(names))}"
         raise OptionError(f"'{path}' has '{key}', which is no option\n  {cure}")
     return names[name]
 

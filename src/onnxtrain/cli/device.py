@@ -25,7 +25,9 @@ def checked_device(name: str | None) -> str:
     try:
         return str(device_of(name))
     except ValueError as error:
-        raise OnnxTrainError(str(error)) from None
+        raise OnnxTrainError(
+            f"{error}\n  leave out --device to take what is there, or give --device cpu"
+        ) from None
 
 
 def provider_of(name: str) -> Provider:

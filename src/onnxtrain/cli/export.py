@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onnxtrain.cli.adapters import SUFFIX as ADAPTER_SUFFIX
 from onnxtrain.errors import CheckpointError, OnnxTrainError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from onnxtrain.graph.load import Source
 
 
 def export(
@@ -26,17 +29,21 @@ def export(
             help="The original model; for artifacts the evaluation model, or their folder.",
         ),
     ],
-    out: Annotated[pathlib.Path, typer.Option(help="The model to write.")] = pathlib.Path(
-        "trained.onnx"
-    ),
+    out: Annotated[
+        pathlib.Path, typer.Option(help="The model to write, or FILE.onnx_adapter.")
+    ] = pathlib.Path("trained.onnx"),
     output: Annotated[
         list[str] | None,
         typer.Option(help="Output to keep (repeat); artifacts only.  [default: all but the loss]"),
     ] = None,
 ) -> None:
-    """Write a model with a checkpoint's weights."""
+    """Write a model with a checkpoint's weights.
+
+    Adapters (fit --lora) are merged into the weights, or written as FILE.onnx_adapter with the
+    model that takes them beside it.
+    """
     from onnxtrain.formats.files import ArtifactPaths
-    from onnxtrain.formats.models import save_model, save_trained
+    from onnxtrain.formats.models import save_model
     from onnxtrain.formats.native import looks_like
     from onnxtrain.graph.load import load_model, load_source
 
@@ -46,21 +53,46 @@ def export(
     if kind == "native":
         if output:
             raise OnnxTrainError("--output is for artifacts; this checkpoint's model keeps its own")
-        source = load_source(model)
-        save_trained(source, _native_values(checkpoint, source.model), out)
+        written = _from_native(checkpoint, load_source(model), out)
     else:
+        if out.suffix == ADAPTER_SUFFIX:
+            raise OnnxTrainError(
+                f"cannot write '{out}': artifacts have no adapters\n  name an .onnx file"
+            )
         path = ArtifactPaths(model).eval_model if model.is_dir() else model
         save_model(_from_artifacts(checkpoint, load_model(path), output or []), out)
-    typer.echo(f"wrote {out}")
+        written = [out]
+    for file in written:
+        typer.echo(f"wrote {file}")
 
 
-def _native_values(checkpoint: pathlib.Path, model: ir.Model) -> dict[str, Any]:
-    """The trained weights of a checkpoint, which must be those of the model."""
+def _from_native(checkpoint: pathlib.Path, source: Source, out: pathlib.Path) -> list[pathlib.Path]:
+    """Write the model, or the adapters and their model; gives the files."""
+    from onnxtrain.cli import adapters
+    from onnxtrain.formats.models import save_trained
     from onnxtrain.formats.native import read_native
+    from onnxtrain.training.resume import LORA
+
+    tensors, manifest = read_native(checkpoint)
+    told = manifest.get(LORA)
+    if isinstance(told, dict):
+        made = adapters.of_checkpoint(source, told)
+        return adapters.write(made, _native_values(checkpoint, tensors, made.model), out)
+    if out.suffix == ADAPTER_SUFFIX:
+        raise OnnxTrainError(
+            f"cannot write '{out}': checkpoint '{checkpoint}' has no adapters\n  name an .onnx file"
+        )
+    save_trained(source, _native_values(checkpoint, tensors, source.model), out)
+    return [out]
+
+
+def _native_values(
+    checkpoint: pathlib.Path, tensors: Mapping[str, Any], model: ir.Model
+) -> dict[str, Any]:
+    """The trained weights of a checkpoint, which must be those of the model."""
     from onnxtrain.graph.prepare import prepare
     from onnxtrain.transforms.masters import NARROW
 
-    tensors, _ = read_native(checkpoint)
     prefix = "param/"
     values = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     own = prepare(model.clone()).graph.initializers

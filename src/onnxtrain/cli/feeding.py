@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxtrain.cli.indices import check_indices
 from onnxtrain.cli.labels import check_labels, hinted
 from onnxtrain.data import (
     LABELS,
@@ -17,8 +18,11 @@ from onnxtrain.data import (
     Classes,
     Order,
     Pictures,
+    Rows,
     Slot,
     bind,
+    complete,
+    parts,
     read,
     split,
 )
@@ -57,6 +61,7 @@ def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     classes: Classes = {}
     arrays = _arrays(asked.data, trainer, asked, goal, slots, classes)
     size, fixed = _batch_size(slots, asked.batch_size)
+    _check_size(arrays, asked.batch_size)
     held: dict[str, Any] = {}
     if asked.val_data:
         held = _arrays(asked.val_data, trainer, asked, goal, slots, classes)
@@ -82,13 +87,14 @@ def _arrays(
     pictures = Pictures(
         asked.image_size, not asked.image_stretch, asked.image_mean, asked.image_std
     )
-    data = read(source, slots, pictures)
+    data = complete(read(source, slots, pictures, asked.ignore), asked.missing)
     others = _for_function(data, slots, classes) if goal.is_function else {}
     left = {name: array for name, array in data.values.items() if name not in others}
     with hinted(trainer, goal):
         arrays = bind(dataclasses.replace(data, values=left), slots, asked.chosen, classes)
     if goal.is_function:
         arrays = {**others, **arrays}
+    check_indices(trainer, arrays)
     return check_labels(trainer, goal, arrays, asked.first_label)
 
 
@@ -151,6 +157,15 @@ def _batch_size(slots: Sequence[Slot], asked: int | None) -> tuple[int, bool]:
     return size, True
 
 
+def _check_size(arrays: Mapping[str, Any], asked: int | None) -> None:
+    samples = len(next(iter(arrays.values())))
+    if asked is not None and asked > samples:
+        raise FeedError(
+            f"{samples} samples do not fill one batch of {asked}\n"
+            f"  give  --batch-size {samples}  or less, or more data"
+        )
+
+
 def _batches(arrays: Mapping[str, Any], size: int, seed: int, fixed: bool) -> Batches:
     return Batches(arrays, Order(len(next(iter(arrays.values()))), size, seed, whole=fixed))
 
@@ -162,7 +177,12 @@ def digest(batches: Batches | None) -> str | None:
     sha = hashlib.sha256()
     for name, array in sorted(batches.arrays.items()):
         sha.update(f"{name} {array.dtype} {array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        identity = array.identity if isinstance(array, Rows) else None
+        if identity is not None:
+            sha.update(identity)
+            continue
+        for part in parts(array):
+            sha.update(np.ascontiguousarray(part).view(np.uint8).reshape(-1).data)
     return sha.hexdigest()[:16]
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from typing import TYPE_CHECKING
 
 import typer
 
-from onnxtrain.cli import adapters
+from onnxtrain.cli import adapters, paths
 from onnxtrain.cli import fit_options as options
-from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
     from onnxtrain.cli.asked import Run
@@ -37,7 +35,10 @@ def fit(
     last: options.Last = None,
     biases_only: options.BiasesOnly = False,
     lora: options.Lora = None,
+    adapter: options.Adapter = None,
     mapping: options.Map = None,
+    ignore: options.Ignore = None,
+    missing: options.MissingValues = options.Missing.refuse,
     first_label: options.FirstLabel = 0,
     image_size: options.ImageSize = None,
     image_stretch: options.ImageStretch = False,
@@ -54,6 +55,7 @@ def fit(
     clip_grad_norm: options.ClipGradNorm = None,
     batch_norm: options.BatchNorm = options.BatchNormMode.train,
     dropout: options.Dropout = True,
+    precision: options.Precision = options.PrecisionName.fp32,
     device: options.Device = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
@@ -85,7 +87,7 @@ def run(asked: Run) -> None:
     from onnxtrain.cli.preparing import prepare
     from onnxtrain.cli.progress import display
 
-    _check_files(asked)
+    paths.check(asked)
     loop, fed = prepare(asked)
     if asked.resume:
         loop.resume()
@@ -133,43 +135,13 @@ def _write_about(asked: Run, loop: Loop) -> None:
         report.write(asked.report, asked, loop)
         typer.echo(f"wrote {asked.report}")
     if asked.plot is not None:
-        report.draw(asked.plot, loop.history)
+        report.draw(asked.plot, loop)
         typer.echo(f"wrote {asked.plot}")
 
 
-def _check_files(asked: Run) -> None:
-    """Refuse early what would only fail, or destroy something, after hours of training."""
-    path = asked.checkpoint_path
-    if asked.resume and not path.exists():
-        raise OnnxTrainError(
-            f"there is no checkpoint '{path}' to continue from\n"
-            "  leave out --resume to start, or name the file with --checkpoint"
-        )
-    if not asked.resume and path.exists():
-        raise OnnxTrainError(
-            f"checkpoint '{path}' is there already\n"
-            "  add --resume to continue from it, remove it to start anew, or name another file "
-            "with --checkpoint"
-        )
-    for file in (asked.out, path, asked.log, asked.report, asked.plot):
-        if file is not None:
-            _check_folder(file)
-
-
-def _check_folder(file: pathlib.Path) -> None:
-    folder = file.absolute().parent
-    if not folder.is_dir():
-        raise OnnxTrainError(
-            f"cannot write '{file}': there is no folder '{file.parent}'\n  mkdir -p {file.parent}"
-        )
-    if not os.access(folder, os.W_OK):
-        raise OnnxTrainError(
-            f"cannot write '{file}': nothing may be written into '{file.parent}'\n"
-            "  name a file in another folder"
-        )
-
-
 def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
+    from onnxtrain.cli.advice import double_softmax
+
     trained = [d for d in loop.trainer.decisions if d.trained]
     order = loop.batches.order
     typer.echo(
@@ -187,3 +159,5 @@ def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
         f"of {order.batch_size} samples"
         + (f"; continuing after step {loop.position:,}" if loop.position else "")
     )
+    if (note := double_softmax(loop.trainer, asked.loss)) is not None:
+        typer.echo(f"note: {note}")

@@ -29,6 +29,22 @@ class Schedule(str, enum.Enum):
     polynomial = "polynomial"
 
 
+class Missing(str, enum.Enum):
+    """What happens to samples that lack a value."""
+
+    refuse = "refuse"
+    drop = "drop"
+    keep = "keep"
+
+
+class PrecisionName(str, enum.Enum):
+    """What a model computes in."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
 class Keep(str, enum.Enum):
     """Which weights are written."""
 
@@ -48,7 +64,7 @@ Config = Annotated[
 Data = Annotated[
     str,
     typer.Option(
-        help="An .npz, .csv or .parquet file, a folder of them, a folder of images with one "
+        help="A .csv, .npz, .npy or .parquet file, a folder of them, a folder of images with one "
         "folder a class, or module:function.",
     ),
 ]
@@ -97,9 +113,23 @@ Lora = Annotated[
         help="Train adapters: a rank, or rank=8,alpha=16,dropout=0.1,targets=*query*|*value*.",
     ),
 ]
+Adapter = Annotated[
+    pathlib.Path | None,
+    typer.Option(help="Go on from the adapters of a file; --lora is then not needed."),
+]
 BiasesOnly = Annotated[bool, typer.Option("--biases-only", help="Train biases only.")]
 Map = Annotated[
-    list[str] | None, typer.Option("--map", help="INPUT=ARRAY: which array feeds it (repeat).")
+    list[str] | None,
+    typer.Option(
+        "--map",
+        help="INPUT=ARRAY: which array feeds it (repeat); of a table also x=a,b,c or x=f*.",
+    ),
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Array or column of the data to leave out (repeat).")
+]
+MissingValues = Annotated[
+    Missing, typer.Option(help="Refuse samples that lack a value, drop them, or keep them as NaN.")
 ]
 FirstLabel = Annotated[
     int, typer.Option(help="Number of the first class in the data, where they do not start at 0.")
@@ -145,6 +175,7 @@ BatchNorm = Annotated[
     BatchNormMode, typer.Option(help="Use the statistics of the batch, or the saved ones.")
 ]
 Dropout = Annotated[bool, typer.Option(help="Let Dropout drop values in training.")]
+Precision = Annotated[PrecisionName, typer.Option(help="Compute in 16 bits; weights stay float32.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.  [default: cuda if there]")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all that is random.")]
 Deterministic = Annotated[

@@ -31,7 +31,7 @@ def feeds_for(
     Raises:
         FeedError: if an array fits no input, or no made-up inputs fit the model.
     """
-    given = {} if path is None else _given(read(path).values, rows, made.data, path)
+    given = {} if path is None else _given(_arrays(path), rows, made.data, path)
     known = {**made.parameters, **given}
     missing = [value for name, value in made.data.items() if name not in given]
     if size is not None:
@@ -41,6 +41,10 @@ def feeds_for(
         draw(value, lambda _: 1, np.random.default_rng(seed))
     session = InferenceSession(made.model)
     return draw_feeds(made.model, lambda feeds: session.run(None, feeds), seed=seed, given=known)
+
+
+def _arrays(path: pathlib.Path) -> dict[str, Array]:
+    return {name: np.asarray(array) for name, array in read(path).values.items()}
 
 
 def _given(

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.cli.losses import CLASSES, TOKENS
+from onnxtrain.cli.losses import CLASSES, IGNORED, TOKENS, YES_NO
+from onnxtrain.data import Rows, parts
 from onnxtrain.errors import FeedError
 
 if TYPE_CHECKING:
@@ -37,14 +38,15 @@ def check_labels(
         FeedError: if the model has no class for a label.
     """
     name = goal.targets or next(iter(trainer.loss_input_names), None)
+    if goal.kind == YES_NO and name in arrays:
+        _check_yes_no(name, arrays[name])
     if goal.kind not in (CLASSES, TOKENS) or name is None or name not in arrays:
         if first:
             raise FeedError(f"loss '{goal.name}' has no classes\n  leave out --first-label")
         return arrays
-    labels = arrays[name] - first if first else arrays[name]
+    labels = _moved(arrays[name], first)
     count = _classes(trainer, goal, arrays, labels)
-    seen = labels[labels != -100] if goal.kind == TOKENS else labels
-    low, high = (int(seen.min()), int(seen.max())) if seen.size else (0, 0)
+    low, high = _range(labels, goal.kind == TOKENS)
     if low < 0 or high >= count:
         raise FeedError(
             f"'{name}' has labels from {low + first} to {high + first}, the model has {count} "
@@ -53,7 +55,41 @@ def check_labels(
     return {**arrays, name: labels}
 
 
+def _moved(labels: Any, first: int) -> Any:
+    """Labels counted from zero."""
+    if not first:
+        return labels
+    if isinstance(labels, Rows):
+        return labels.changed(lambda part: part - first, labels.shape, labels.dtype)
+    return labels - first
+
+
+def _range(labels: Any, may_skip: bool) -> tuple[int, int]:
+    """The lowest and the highest label, without those that do not count."""
+    lows, highs = [], []
+    for part in parts(labels):
+        seen = part[part != IGNORED] if may_skip else part
+        if seen.size:
+            lows.append(int(seen.min()))
+            highs.append(int(seen.max()))
+    return min(lows, default=0), max(highs, default=0)
+
+
+def _check_yes_no(name: str, targets: Any) -> None:
+    for part in parts(targets):
+        if part.size and (part.min() < 0 or part.max() > 1):
+            raise FeedError(
+                f"'{name}' has values from {part.min():g} to {part.max():g}, bce takes 0 for no "
+                "and 1 for yes\n  for numbers use --loss mse, for classes --loss cross_entropy"
+            )
+
+
 def _cure(name: str, low: int, high: int, count: int, first: int) -> str:
+    if count == 1:
+        return (
+            "a model with one score for a sample learns numbers with --loss mse, and yes or no "
+            "with --loss bce"
+        )
     if high - low < count:
         return f"the data counts from {low + first}: add --first-label {low + first}"
     return (

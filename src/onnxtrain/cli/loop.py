@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.cli.metrics import shown
@@ -13,7 +14,7 @@ from onnxtrain.cli.progress import Display, finite
 from onnxtrain.cli.recording import History, Recorder
 from onnxtrain.cli.stop import StopSignals
 from onnxtrain.cli.watch import Watch
-from onnxtrain.data import Batches
+from onnxtrain.data import Batches, prefetch
 from onnxtrain.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class Loop:
         if not isinstance(saved, dict) or not isinstance(extra.get("position"), int):
             raise CheckpointError(f"checkpoint '{self.checkpoint}' was not written by fit")
         differing = [
-            f"  {key}  {saved.get(key)} then, {value} now"
-            for key, value in self.settings.items()
-            if saved.get(key) != value
+            f"  {key}  {saved.get(key)} then, {self.settings.get(key)} now"
+            for key in (*self.settings, *(key for key in saved if key not in self.settings))
+            if saved.get(key) != self.settings.get(key)
         ]
         if differing:
             raise CheckpointError(
@@ -112,9 +113,9 @@ class Loop:
         for recorder in recorders:
             recorder.begin(self.position)
         try:
-            with StopSignals() as stop, display:
+            with StopSignals() as stop, display, self._upcoming() as upcoming:
                 while not self.ended and stop.received is None:
-                    self._step(display)
+                    self._step(display, next(upcoming))
                 if stop.received is not None:
                     self.save()
                 return stop.received
@@ -122,8 +123,15 @@ class Loop:
             for recorder in recorders:
                 recorder.close()
 
-    def _step(self, display: Display) -> None:
-        batch = self.batches.at(self.position)
+    def _upcoming(self) -> AbstractContextManager[Iterator[dict[str, Any]]]:
+        """Batches from the position on; a GPU gets the next ones while a step runs."""
+        source = (self.batches.at(step) for step in range(self.position, self.total))
+        if self.trainer.device.type != "cuda":
+            return nullcontext(source)
+        inputs = self.trainer.module.runner(training=True).user_inputs
+        return prefetch(source, self.trainer.device, host=[a.name for a in inputs if a.host])
+
+    def _step(self, display: Display, batch: dict[str, Any]) -> None:
         rate = self.trainer.lr
         loss = self.trainer.step(self._parts(batch))
         if self._scheduler is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnxtrain.cli.near import nearest
 from onnxtrain.data import LABELS, Slot, calls
 from onnxtrain.errors import LossError
 
@@ -26,6 +26,18 @@ _KINDS = {
     "smooth_l1": NUMBERS,
     "bce": YES_NO,
 }
+IGNORED = -100
+"""A label of a token that does not count."""
+OTHER_NAMES = {
+    "binary_cross_entropy": "bce",
+    "ce": "cross_entropy",
+    "mae": "l1",
+    "nll": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "categorical_crossentropy": "cross_entropy",
+    "binary_crossentropy": "bce",
+}
+"""Names that others give to losses."""
 TOKEN_IDS = ("input_ids", "ids", "tokens", "x")
 
 
@@ -71,10 +83,10 @@ def goal(name: str) -> Goal:
     if calls.is_call(name):
         return Goal(name, _own(name), None)
     known = sorted({*LOSSES, "token_cross_entropy", "next_token"})
-    close = difflib.get_close_matches(name, known, n=1)
+    close = OTHER_NAMES.get(name.lower()) or nearest(name, known)
     raise LossError(
         f"unknown loss '{name}'\n  have  {', '.join(known)}, or module:function"
-        + (f"\n  did you mean  --loss {close[0]}" if close else "")
+        + (f"\n  did you mean  --loss {close}" if close else "")
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxtrain.cli.losses import CLASSES, NUMBERS, TOKENS, YES_NO, Goal, token_input
+from onnxtrain.cli.losses import CLASSES, IGNORED, NUMBERS, TOKENS, YES_NO, Goal, token_input
 from onnxtrain.data import Batches
 from onnxtrain.errors import OptionError
 from onnxtrain.training.trainer import Trainer
@@ -21,8 +21,6 @@ DEFAULTS: dict[str | None, tuple[str, ...]] = {
 }
 HIGHER = ("accuracy", "f1")
 """Figures that are better the higher they are; all others the lower."""
-IGNORED = -100
-"""A label that does not count."""
 
 
 class Accuracy:

@@ -13,7 +13,7 @@ from onnxtrain.errors import OnnxTrainError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxtrain.runtime.plan import Step
+    from onnxtrain.runtime.plan import Plan, Step
     from onnxtrain.types import Provider
 
 
@@ -51,11 +51,13 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A model to plan, and which of its inputs are bound tensors."""
+    """A model to plan: inputs that are bound, what was fused, whether it is an optimizer."""
 
     title: str
     model: ir.Model
     state: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    updates: bool = False
 
 
 def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
@@ -98,7 +100,7 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
 
     from onnxtrain.errors import LossError
     from onnxtrain.graph.prepare import prepare
-    from onnxtrain.training.build import LOSSES, build_optimizer, build_training
+    from onnxtrain.training.build import LOSSES, build_optimizer, build_training, working_copy
     from onnxtrain.transforms.mode import TrainingForm
     from onnxtrain.transforms.parameters import decide
     from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
@@ -107,7 +109,7 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
     if loss not in LOSSES:
         raise LossError(f"unknown loss '{loss}'\n  have  {', '.join(LOSSES)}")
     known = weight_names(original)
-    working = prepare(original)
+    working = working_copy(original)
     outputs = [str(working.graph.outputs[0].name)]
     decisions = decide(working, "auto", outputs, known=known)
     trained = [d.name for d in decisions if d.trained]
@@ -119,13 +121,15 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
         moving=[d.name for d in decisions if d.statistic],
         form=TrainingForm(batch_norm=True, dropout=True),
         split=False,
+        fuse=True,
     )
+    notes = () if built.fusion is None else tuple(built.fusion.report.lines())
     bound = {*built.parameters, *(f"{name}{BUFFER_SUFFIX}" for name in trained)}
     inputs = {v.name for v in built.models.training.graph.inputs}
     update = ir.from_proto(build_optimizer(optimizer, working, trained, 0.0, None))
     return [
-        Planned("training step", prepare(built.models.training), frozenset(bound & inputs)),
-        Planned(f"update ({optimizer})", prepare(update)),
+        Planned("training step", prepare(built.models.training), frozenset(bound & inputs), notes),
+        Planned(f"update ({optimizer})", prepare(update), updates=True),
     ]
 
 
@@ -136,9 +140,14 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
     from onnxtrain.runtime.lifetimes import live_bytes
     from onnxtrain.runtime.lower import LowerOptions
     from onnxtrain.runtime.ready import planned
+    from onnxtrain.types import CUDA
 
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
+    for note in item.notes:
+        say(f"# {note}")
+    if provider is CUDA and (item.state or item.updates):
+        say(f"# {_recorded(item, made)}")
     sizes = Sizes(item.model, made)
     profile = None if sizes.unknown else live_bytes(made.block, sizes.of)
     if not memory:
@@ -153,6 +162,17 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
             f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
             f"first {sizes.unknown[0]}; give the dimensions of the inputs a size with --dim"
         )
+
+
+def _recorded(item: Planned, made: Plan) -> str:
+    """Whether training replays what was planned as a CUDA graph."""
+    from onnxtrain.runtime.capture import obstacle
+    from onnxtrain.training.optimizer import unrecordable
+
+    reason = obstacle(made) or (unrecordable(item.model, made) if item.updates else None)
+    if reason is not None:
+        return f"not recorded as a CUDA graph: {reason}"
+    return "recorded as a CUDA graph and replayed"
 
 
 def _peak(profile: list[tuple[Step, int]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.cli import metrics
-from onnxtrain.cli.adapters import lora_of
+from onnxtrain.cli.adapters import lora_for
 from onnxtrain.cli.asked import Run
 from onnxtrain.cli.device import checked_device
 from onnxtrain.cli.events import EventFile
@@ -13,10 +13,12 @@ from onnxtrain.cli.feeding import Feeding, digest, feeding
 from onnxtrain.cli.fit_options import DEFAULT_LR
 from onnxtrain.cli.loop import Loop
 from onnxtrain.cli.losses import Goal, goal
+from onnxtrain.cli.near import nearest
 from onnxtrain.cli.recording import JsonLines, Recorder
 from onnxtrain.cli.watch import Watch
 from onnxtrain.errors import OptionError
 from onnxtrain.training import lr_scheduler
+from onnxtrain.training.build import OPTIMIZERS
 from onnxtrain.training.selection import Selection
 from onnxtrain.training.trainer import Trainer
 
@@ -35,6 +37,7 @@ def prepare(asked: Run) -> tuple[Loop, Feeding]:
     """The loop that does what was asked for, and its data."""
     aim = goal(asked.loss)
     names = metrics.chosen(asked.metric, aim)
+    _check_optimizer(asked.optimizer)
     trainer = trainer_of(asked, aim)
     fed = feeding(trainer, asked, aim)
     per_epoch = fed.training.order.steps_per_epoch
@@ -59,9 +62,18 @@ def prepare(asked: Run) -> tuple[Loop, Feeding]:
     return loop, fed
 
 
+def _check_optimizer(name: str) -> None:
+    if name not in OPTIMIZERS:
+        close = nearest(name, OPTIMIZERS)
+        raise OptionError(
+            f"unknown optimizer '{name}'\n  have  {', '.join(OPTIMIZERS)}"
+            + (f"\n  did you mean  --optimizer {close}" if close else "")
+        )
+
+
 def trainer_of(asked: Run, aim: Goal) -> Trainer:
     """The trainer of a run."""
-    return Trainer(
+    trainer = Trainer(
         asked.model,
         loss=aim.loss,
         optimizer=asked.optimizer,
@@ -71,12 +83,16 @@ def trainer_of(asked: Run, aim: Goal) -> Trainer:
         outputs=asked.output or None,
         weight_decay=asked.weight_decay,
         clip_grad_norm=asked.clip_grad_norm,
-        lora=lora_of(asked.lora),
+        lora=lora_for(asked.lora, asked.adapter, asked.model),
         batch_norm=asked.batch_norm,
         dropout=asked.dropout,
+        precision=asked.precision,
         seed=asked.seed,
         deterministic=asked.deterministic,
     )
+    if asked.adapter is not None:
+        trainer.load_adapter(asked.adapter)
+    return trainer
 
 
 def _watch(asked: Run, names: tuple[str, ...]) -> Watch:
@@ -133,10 +149,12 @@ def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
         "gradient norm": asked.clip_grad_norm,
         "batch norm": asked.batch_norm,
         "dropout": asked.dropout,
+        **({} if asked.precision == "fp32" else {"precision": asked.precision}),
         "batch size": fed.size,
         "accumulation": asked.accumulate,
         "validation data": digest(fed.validation),
         "seed": asked.seed,
         "data": digest(fed.training),
         **({} if asked.lora is None else {"lora": asked.lora}),
+        **({} if asked.adapter is None else {"adapter": str(asked.adapter)}),
     }

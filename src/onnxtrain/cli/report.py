@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.cli.charts import Points, chart
+from onnxtrain.cli.charts import COLOURS, FAINT, Points, chart, is_steep
 from onnxtrain.cli.metrics import shown
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.formats.files import atomic_write
@@ -22,13 +23,16 @@ STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1120px;padding:0 1em;color:#222}
 h1{font-size:1.5em;margin-bottom:.1em}h2{font-size:1.1em;margin-top:2em}
 p.note{color:#666;margin-top:.2em}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1em}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr));gap:1em}
 svg{width:100%;height:auto;border:1px solid #e3e3e3;border-radius:6px;background:#fff}
 svg text{font:11px system-ui,sans-serif;fill:#555}svg .title{font-size:13px;fill:#222}
 svg .end{text-anchor:end}svg .mid{text-anchor:middle}svg .grid{stroke:#eee}
-table{border-collapse:collapse;width:100%}td,th{padding:.25em .7em;text-align:left}
+svg .mark{stroke:#999;stroke-dasharray:3 3}svg .legend tspan{font-weight:600}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;min-width:28em}td,th{padding:.25em .9em;text-align:left}
 th{border-bottom:1px solid #bbb;font-weight:600}tr:nth-child(even) td{background:#f7f7f7}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.wide{min-width:13em}
 .bar{display:inline-block;height:.7em;background:#2f6fb0;border-radius:2px}
 """
 SLOWEST = 15
@@ -45,10 +49,10 @@ def write(path: pathlib.Path, asked: Run, loop: Loop) -> None:
     title = f"{asked.model.name} trained on {asked.data}"
     sections = [
         _result(asked, loop),
-        _section("Curves", f'<div class="charts">{"".join(_curves(loop.history))}</div>'),
+        _section("Curves", f'<div class="charts">{"".join(_curves(loop))}</div>'),
         _section("Slowest operators", _operators(loop)),
         _section("Memory over the step", _memory(loop)),
-        _section("Parameters trained", _parameters(asked)),
+        _section("Parameters that changed", _parameters(asked)),
         _section("Settings", _table(("option", "value"), _settings(asked))),
         _section("Versions", _table(("what", "version"), _versions())),
     ]
@@ -71,14 +75,14 @@ def _section(title: str, body: str) -> str:
 def _table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
 ) -> str:
-    """A table; cells that begin with a tag are taken as they are."""
-    marks = ['class="n"' if name in right else "" for name in columns]
-    head = "".join(f"<th {m}>{_safe(n)}</th>" for m, n in zip(marks, columns, strict=True))
+    """A table; numbers stand on the right, bars in a column of their own."""
+    marks = [' class="n"' if name in right else "" if name else ' class="wide"' for name in columns]
+    head = "".join(f"<th{m}>{_safe(n)}</th>" for m, n in zip(marks, columns, strict=True))
     body = ""
     for row in rows:
         cells = zip(marks, row, strict=True)
-        body += "<tr>" + "".join(f"<td {m}>{_cell(c)}</td>" for m, c in cells) + "</tr>"
-    return f"<table><tr>{head}</tr>{body}</table>"
+        body += "<tr>" + "".join(f"<td{m}>{_cell(c)}</td>" for m, c in cells) + "</tr>"
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +107,36 @@ def _result(asked: Run, loop: Loop) -> str:
         f"{sum(d.elements for d in trained):,} elements trained on {loop.trainer.device}; "
         f"written to {asked.out}"
     )
-    final = loop.history.judged[-1] if loop.history.judged else {}
-    figures = {k: v for k, v in final.items() if isinstance(v, float)}
-    rows = list(shown(figures).items())
-    if loop.watch is not None and loop.watch.best is not None:
-        rows.append((f"best {loop.watch.monitor}", f"{loop.watch.best:.4g}"))
-        rows.append(("best after step", str(loop.watch.step)))
-    return f'<p class="note">{_safe(text)}</p>' + _table(("figure", "in the end"), rows)
+    if loop.best is not None and loop.watch is not None:
+        text += f", as they were after step {loop.watch.step:,}"
+    return f'<p class="note">{_safe(text)}</p>{_figures(loop)}'
+
+
+def _figures(loop: Loop) -> str:
+    """The figures of the last judgement, and beside them those of the best one."""
+    judged = loop.history.judged
+    if not judged:
+        return ""
+    picked = [(f"after step {judged[-1]['step']:,}", judged[-1])]
+    best = _best(loop)
+    picked += [(f"best: after step {best:,}", e) for e in judged if e["step"] == best]
+    names = [name for name, value in judged[-1].items() if isinstance(value, float)]
+    told = [shown({n: e[n] for n in names if n in e}) for _, e in picked]
+    rows = [(_called(name), *(one.get(name, "") for one in told)) for name in names]
+    columns = ("figure", *(title for title, _ in picked))
+    return _table(columns, rows, right=columns[1:])
+
+
+def _best(loop: Loop) -> int | None:
+    """The update with the best figures; None if nothing was compared."""
+    return loop.watch.step if loop.watch is not None and loop.watch.best is not None else None
+
+
+def _called(name: str) -> str:
+    """``val_loss`` as readers say it."""
+    if name.startswith("val_"):
+        return f"validation {name.removeprefix('val_')}"
+    return {"mean_loss": "training loss, mean"}.get(name, name)
 
 
 def curves(history: History) -> dict[str, dict[str, Points]]:
@@ -126,8 +153,9 @@ def curves(history: History) -> dict[str, dict[str, Points]]:
     return charts
 
 
-def _curves(history: History) -> list[str]:
-    return [chart(title, series) for title, series in curves(history).items()]
+def _curves(loop: Loop) -> list[str]:
+    best = _best(loop)
+    return [chart(title, series, mark=best) for title, series in curves(loop.history).items()]
 
 
 def _operators(loop: Loop) -> str:
@@ -173,7 +201,13 @@ def _parameters(asked: Run) -> str:
 
     moved = compare(load_model(asked.model), load_model(asked.out)).moved
     rows = [
-        (m.name, list(m.shape), f"{m.before:.4g}", f"{m.distance:.4g}", f"{m.relative:.2%}")
+        (
+            m.name,
+            list(m.shape),
+            f"{m.before:.4g}",
+            f"{m.distance:.4g}",
+            f"{m.relative:.2%}" if m.before else "was zero",
+        )
         for m in moved[:LISTED]
     ]
     columns = ("name", "shape", "norm before", "norm of the change", "relative")
@@ -184,10 +218,19 @@ def _parameters(asked: Run) -> str:
 def _settings(asked: Run) -> list[tuple[str, str]]:
     fields = [(f.name, getattr(asked, f.name)) for f in dataclasses.fields(asked)]
     return [
-        (name.replace("_", "-"), str(value))
+        (name.replace("_", "-"), _shown(value))
         for name, value in fields
         if value is not None and value is not False and value not in ([], {})
     ]
+
+
+def _shown(value: object) -> str:
+    """A value as one would type it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -196,8 +239,8 @@ def _versions() -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts().items() if value != "not installed"]
 
 
-def draw(path: pathlib.Path, history: History) -> None:
-    """Write a picture of the curves.
+def draw(path: pathlib.Path, loop: Loop) -> None:
+    """Write a picture of the curves of a run.
 
     Raises:
         OnnxTrainError: if matplotlib is not installed or does not know the kind of file.
@@ -211,19 +254,39 @@ def draw(path: pathlib.Path, history: History) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    charts = curves(history)
+    charts, best = curves(loop.history), _best(loop)
+    across = len(charts) if len(charts) <= 3 else 2
+    down = -(-len(charts) // across)
     figure, axes = plt.subplots(
-        1, len(charts), figsize=(4.5 * len(charts), 3.6), layout="constrained", squeeze=False
+        down, across, figsize=(4.8 * across, 3.4 * down), layout="constrained", squeeze=False
     )
-    for place, (title, series) in zip(axes[0], charts.items(), strict=True):
-        for name, points in series.items():
-            place.plot([x for x, _ in points], [y for _, y in points], label=name)
-        place.set(title=title, xlabel="step")
-        place.grid(alpha=0.3)
-        place.legend()
+    for place in axes.flat[len(charts) :]:
+        place.remove()
+    for place, (title, series) in zip(axes.flat, charts.items(), strict=False):
+        _plot(place, title, series, best)
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise OnnxTrainError(f"cannot draw '{path}': {error}") from error
     finally:
         plt.close(figure)
+
+
+def _plot(place: Any, title: str, series: Mapping[str, Points], best: int | None) -> None:
+    """One chart, drawn as on the page."""
+    for index, (name, points) in enumerate(series.items()):
+        faint = {"alpha": 0.45, "linewidth": 1} if name in FAINT else {"marker": "."}
+        if len(points) > 30:
+            faint.pop("marker", None)
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        place.plot(xs, ys, label=name, color=COLOURS[index % len(COLOURS)], **faint)
+    values = [y for points in series.values() for _, y in points if math.isfinite(y)]
+    if values and is_steep(title, values):
+        place.set_yscale("log")
+    if best is not None:
+        place.axvline(best, color="#999999", linestyle="--", linewidth=1, label="best")
+    place.set(title=title, xlabel="step")
+    place.set_xlim(left=0)
+    place.grid(alpha=0.3)
+    if len(series) > 1:
+        place.legend()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from onnxtrain.data.lazy import Array, Samples
+from onnxtrain.errors import FeedError
+
 LABELS = ("labels", "label", "target", "targets", "y", "class")
 """Names under which data files keep what a model should answer."""
 
@@ -18,12 +20,13 @@ class Arrays:
     """Named arrays whose first axis counts samples.
 
     Attributes:
-        values: The arrays; text where the source has words.
+        values: The arrays, in memory or on the disk; text where the source has words, NaN and
+            empty text where it has no value.
         tabular: Whether they are the columns of a table, which may be joined to wider arrays.
         source: Where they come from, for messages.
     """
 
-    values: dict[str, Array]
+    values: Mapping[str, Samples]
     tabular: bool
     source: str
 
@@ -43,3 +46,20 @@ class Slot:
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None = None
     aliases: tuple[str, ...] = ()
+
+
+def wanted(names: Iterable[str], ignored: Collection[str], source: str) -> list[str]:
+    """The names of arrays that are not to be ignored.
+
+    Raises:
+        FeedError: if one that is to be ignored is not there.
+    """
+    names = list(names)
+    if unknown := [name for name in ignored if name not in names]:
+        raise FeedError(
+            f"there is no '{unknown[0]}' to ignore in '{source}'\n  have  {', '.join(names)}"
+        )
+    return [name for name in names if name not in ignored]
+
+
+__all__ = ["LABELS", "Array", "Arrays", "Samples", "Slot", "wanted"]

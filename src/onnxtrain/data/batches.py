@@ -7,12 +7,9 @@ import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from onnxtrain.data.arrays import Array
+from onnxtrain.data.lazy import Array, Indices, Samples, taken
 from onnxtrain.errors import FeedError
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +56,9 @@ def _permutation(samples: int, seed: int, epoch: int) -> Indices:
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """Arrays in the batches of an order."""
+    """Arrays in the batches of an order; what is on the disk is read batch by batch."""
 
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Samples]
     order: Order
 
     def at(self, step: int) -> dict[str, Array]:
@@ -78,8 +75,8 @@ class Batches:
 
 
 def split(
-    arrays: Mapping[str, Array], fraction: float, seed: int
-) -> tuple[dict[str, Array], dict[str, Array]]:
+    arrays: Mapping[str, Samples], fraction: float, seed: int
+) -> tuple[dict[str, Samples], dict[str, Samples]]:
     """Arrays for training and for validation; the samples are picked by the seed.
 
     Raises:
@@ -94,5 +91,5 @@ def split(
         )
     order = np.random.default_rng([seed, samples]).permutation(samples)
     parts = np.sort(order[held:]), np.sort(order[:held])
-    training, validation = ({n: a[part] for n, a in arrays.items()} for part in parts)
+    training, validation = ({n: taken(a, part) for n, a in arrays.items()} for part in parts)
     return training, validation

@@ -1,18 +1,25 @@
-"""Which array feeds which input, in the input's own type and shape."""
+"""Which array feeds which input."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from onnxtrain.data.arrays import Array, Arrays, Slot
+from onnxtrain.data.arrays import LABELS, Arrays, Samples, Slot
+from onnxtrain.data.fitting import Classes, fit
+from onnxtrain.data.lazy import beside
 from onnxtrain.errors import FeedError
 
-Classes = dict[str, list[str]]
-"""Words that stand for classes, in the order of the classes, by slot."""
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An array for a slot, and the columns that it was joined from, if it was."""
+
+    array: Samples
+    columns: tuple[str, ...] = ()
 
 
 def bind(
@@ -20,7 +27,7 @@ def bind(
     slots: Sequence[Slot],
     chosen: Mapping[str, str] | None = None,
     classes: Classes | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Samples]:
     """An array for every slot.
 
     An array is found by the user's choice, by the slot's name, by its aliases, from numbered
@@ -29,7 +36,8 @@ def bind(
     Args:
         data: The arrays.
         slots: What must be fed.
-        chosen: Names of arrays by names of slots, where the user says so.
+        chosen: Names of arrays by names of slots, where the user says so; of a table also several
+            columns, as ``a,b,c``, and patterns such as ``f*``.
         classes: What words mean. Words of a slot that is not in it are numbered in alphabetical
             order and added, so that other data can be read in the same way.
 
@@ -46,23 +54,19 @@ def bind(
     left = dict(data.values)
     found = {name: _chosen(name, array, data, left) for name, array in chosen.items()}
     for slot in slots:
-        if slot.name in found:
-            continue
-        for name in (slot.name, *slot.aliases):
-            array = _take(
-                name, dict(data.values) if name in chosen.values() else left, data.tabular
-            )
-            if array is not None:
-                found[slot.name] = array
-                break
+        if slot.name not in found and (named := _named(slot, data, left, chosen)) is not None:
+            found[slot.name] = named
     empty = [slot for slot in slots if slot.name not in found]
-    if len(empty) == 1 and (array := _rest(left, data.tabular)) is not None:
-        found[empty[0].name] = array
+    if len(empty) == 1 and (rest := _rest(left, data.tabular)) is not None:
+        found[empty[0].name] = rest
         empty = []
     if empty:
         _explain(empty, data, left)
     words = {} if classes is None else classes
-    fitted = {slot.name: _fit(slot, found[slot.name], words) for slot in slots}
+    fitted = {
+        slot.name: fit(slot, found[slot.name].array, found[slot.name].columns, words)
+        for slot in slots
+    }
     _check_lengths(fitted, data)
     return fitted
 
@@ -73,21 +77,54 @@ def _meant(name: str, known: Iterable[str], before: str, behind: str = "") -> st
     return f"\n  did you mean  {before}{close[0]}{behind}" if close else ""
 
 
-def _chosen(slot: str, name: str, data: Arrays, left: dict[str, Array]) -> Array:
+def _chosen(slot: str, name: str, data: Arrays, left: dict[str, Samples]) -> Found:
     """The array that the user names for a slot; one array may feed several slots."""
-    array = _take(name, dict(data.values), data.tabular)
-    if array is None:
+    listed = _listed(name, data)
+    if listed:
+        for one in listed:
+            left.pop(one, None)
+        return _joined({one: data.values[one] for one in listed})
+    found = _take(name, dict(data.values), data.tabular)
+    if found is None:
         raise FeedError(
             f"there is no array {name!r} for input '{slot}' in '{data.source}'\n"
             f"  have  {', '.join(data.values)}" + _meant(name, data.values, f"--map {slot}=")
         )
     _take(name, left, data.tabular)
-    return array
+    return found
 
 
-def _take(name: str, left: dict[str, Array], tabular: bool) -> Array | None:
+def _listed(name: str, data: Arrays) -> list[str]:
+    """The columns that ``a,b,f*`` names; none if it is no such list."""
+    if name in data.values or not data.tabular or not set(name) & set(",*?"):
+        return []
+    listed: list[str] = []
+    for part in (part.strip() for part in name.split(",")):
+        matching = [c for c in data.values if c == part or fnmatch.fnmatchcase(c, part)]
+        if not matching:
+            raise FeedError(
+                f"there is no column {part!r} in '{data.source}'\n"
+                f"  have  {', '.join(data.values)}" + _meant(part, data.values, "")
+            )
+        listed += [column for column in matching if column not in listed]
+    return listed
+
+
+def _named(
+    slot: Slot, data: Arrays, left: dict[str, Samples], chosen: Mapping[str, str]
+) -> Found | None:
+    """The array that has the name of a slot, or one of its aliases."""
+    for name in (slot.name, *slot.aliases):
+        among = dict(data.values) if name in chosen.values() else left
+        found = _take(name, among, data.tabular)
+        if found is not None:
+            return found
+    return None
+
+
+def _take(name: str, left: dict[str, Samples], tabular: bool) -> Found | None:
     if name in left:
-        return left.pop(name)
+        return Found(left.pop(name), (name,) if tabular else ())
     if not tabular:
         return None
     numbered = {
@@ -100,120 +137,56 @@ def _take(name: str, left: dict[str, Array], tabular: bool) -> Array | None:
     return _joined({numbered[i]: left.pop(numbered[i]) for i in sorted(numbered)})
 
 
-def _joined(columns: Mapping[str, Array]) -> Array:
+def _joined(columns: Mapping[str, Samples]) -> Found:
     """Columns side by side."""
+    names = tuple(columns)
     if len(columns) == 1:
         (only,) = columns.values()
-        return only if only.ndim > 1 else only[:, None]
+        if only.ndim == 1 and only.dtype.kind != "U":
+            only = beside([only])
+        return Found(only, names)
     if words := [name for name, column in columns.items() if column.dtype.kind == "U"]:
         raise FeedError(
             f"column '{words[0]}' has words, the model wants numbers\n"
-            "  replace the words by numbers, or leave out the column"
+            f"  leave it out with  --ignore {words[0]}\n"
+            f"  or, if it is what the model should tell,  --map labels={words[0]}"
         )
     if wide := [name for name, column in columns.items() if column.ndim > 1]:
         raise FeedError(
             f"column '{wide[0]}' has lists, and is not the only one that is left\n"
-            "  say which column feeds which input with --map INPUT=COLUMN"
+            "  say which column feeds which input with --map INPUT=COLUMN, or leave out others "
+            "with --ignore COLUMN"
         )
-    return np.stack(list(columns.values()), axis=1)
+    return Found(beside(list(columns.values())), names)
 
 
-def _rest(left: dict[str, Array], tabular: bool) -> Array | None:
+def _rest(left: dict[str, Samples], tabular: bool) -> Found | None:
     """All that nobody named, if it can only be meant for the one slot that is empty."""
     if tabular and left:
         return _joined(left)
-    return next(iter(left.values())) if len(left) == 1 else None
+    return Found(next(iter(left.values()))) if len(left) == 1 else None
 
 
-def _explain(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Array]) -> None:
+def _explain(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Samples]) -> None:
+    """Say what is missing, and which array could be meant: targets stand last, or are words."""
     wanted = ", ".join(repr(slot.name) for slot in empty)
+    targets = [slot for slot in empty if slot.aliases]
+    words = [name for name, array in left.items() if array.dtype.kind == "U"]
+    if targets and left:
+        guess = f"{targets[0].name}={(words or list(left))[-1]}"
+    else:
+        guess = f"{empty[0].name}={next(iter(left), 'ARRAY')}"
+    what = "columns" if data.tabular else "arrays"
+    called = f"; targets are found if they are called {', '.join(LABELS)}" if targets else ""
     raise FeedError(
         f"no data for {wanted} in '{data.source}'\n"
-        f"  have     {', '.join(data.values) or 'nothing'}\n"
-        f"  not used {', '.join(left) or 'nothing'}\n"
-        f"  name the array like the input, or say which one with "
-        f"--map {empty[0].name}={next(iter(left), 'ARRAY')}"
+        f"  {what:8} {', '.join(data.values) or 'none'}\n"
+        f"  not used {', '.join(left) or 'none'}\n"
+        f"  say which one it is with  --map {guess}{called}"
     )
 
 
-def _fit(slot: Slot, array: Array, classes: Classes) -> Array:
-    """The array in the slot's type and shape; nothing is lost on the way."""
-    if array.ndim == 0:
-        raise FeedError(
-            f"the array for '{slot.name}' is a single number; its first axis must count samples"
-        )
-    if array.dtype.kind == "U" and slot.dtype.kind in "iu":
-        array = _numbered(slot, array, classes)
-    return np.ascontiguousarray(_reshaped(slot, _cast(slot, array)))
-
-
-def _numbered(slot: Slot, words: Array, classes: Classes) -> Array:
-    """The number of each word's class."""
-    known = classes.setdefault(slot.name, [str(word) for word in np.unique(words)])
-    if unknown := sorted(set(words.ravel().tolist()) - set(known)):
-        raise FeedError(
-            f"'{unknown[0]}' is no class of '{slot.name}'\n  classes  {', '.join(known)}"
-        )
-    numbers = {word: number for number, word in enumerate(known)}
-    return np.array([numbers[word] for word in words.ravel().tolist()]).reshape(words.shape)
-
-
-def _cast(slot: Slot, array: Array) -> Array:
-    if array.dtype == slot.dtype:
-        return array
-    if array.dtype.kind not in "biuf" and array.dtype.kind != "V":
-        shown = "words" if array.dtype.kind == "U" else f"type {array.dtype}"
-        raise FeedError(
-            f"the array for '{slot.name}' has {shown}, not numbers\n"
-            f"  the model takes {slot.dtype}: replace them by numbers"
-        )
-    with np.errstate(invalid="ignore", over="ignore"):
-        cast = array.astype(slot.dtype)
-    if slot.dtype.kind in "iub" and not np.array_equal(cast.astype(array.dtype), array):
-        raise FeedError(
-            f"the array for '{slot.name}' has values that are no {slot.dtype}\n"
-            f"  it is {array.dtype}, from {array.min()} to {array.max()}\n"
-            f"  if that is not what '{slot.name}' should get, name the right array with "
-            f"--map {slot.name}=ARRAY"
-        )
-    return cast
-
-
-def _reshaped(slot: Slot, array: Array) -> Array:
-    """Give every sample the slot's shape, if that only regroups its elements."""
-    if slot.shape is None:
-        return array
-    wanted = slot.shape[1:]
-    have = array.shape[1:]
-    fits = len(wanted) == len(have) and all(
-        want is None or want == size for want, size in zip(wanted, have, strict=True)
-    )
-    if fits:
-        return array
-    size = int(np.prod(have, dtype=np.int64))
-    free = [i for i, want in enumerate(wanted) if want is None]
-    known = int(np.prod([want for want in wanted if want is not None], dtype=np.int64))
-    moved = _other_layout(wanted, have)
-    if not moved and not free and known == size:
-        return array.reshape(len(array), *[want for want in wanted if want is not None])
-    shown = ", ".join("?" if want is None else str(want) for want in wanted)
-    raise FeedError(
-        f"the array for '{slot.name}' has samples of shape {list(have)}, the model wants [{shown}]"
-        + (moved or f"\n  if it is meant for another input, say so with --map {slot.name}=ARRAY")
-    )
-
-
-def _other_layout(wanted: Sequence[int | None], have: Sequence[int]) -> str:
-    """The cure where the axes only stand in another order, nothing where they do not."""
-    if len(have) == len(wanted) == 3 and None not in wanted:
-        for order in ((2, 0, 1), (1, 2, 0)):
-            if tuple(have[i] for i in order) == tuple(wanted):
-                axes = (0, *(i + 1 for i in order))
-                return f"\n  the axes stand in another order: save array.transpose{axes}"
-    return ""
-
-
-def _check_lengths(arrays: Mapping[str, Array], data: Arrays) -> None:
+def _check_lengths(arrays: Mapping[str, Samples], data: Arrays) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         shown = ", ".join(f"{name}: {count}" for name, count in lengths.items())

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from onnxtrain.data.arrays import LABELS, Array, Arrays, Slot
+from onnxtrain.data.lazy import Indices, Rows
 from onnxtrain.errors import FeedError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Kinds of pixels, by number of channels."""
+WHOLE = 2**30
+"""Bytes of pixels up to which all images are decoded once and kept."""
+HEAD = 4096
+"""Bytes of a file that tell it from another one of the same name and size."""
 USUAL = (1, 3)
 """Numbers of channels that are looked for first."""
 
@@ -58,6 +65,48 @@ def _is_image(path: pathlib.Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
+class Images:
+    """Images as bytes, decoded when they are asked for, or once if all of them fit into memory.
+
+    Args:
+        files: The images.
+        layout: What they are brought to.
+        crop: Whether the middle is cut out.
+
+    Raises:
+        FeedError: if Pillow is missing, or an image is damaged.
+    """
+
+    def __init__(self, files: Sequence[pathlib.Path], layout: Layout, crop: bool) -> None:
+        self._files, self._layout, self._crop = list(files), layout, crop
+        self.shape = (len(files), layout.height, layout.width, layout.channels)
+        self.dtype = np.dtype(np.uint8)
+        self._all: Array | None = None
+        if int(np.prod(self.shape, dtype=np.int64)) <= WHOLE:
+            self._all = self._read(range(len(files)))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, which: slice | Indices) -> Array:
+        if self._all is not None:
+            return self._all[which]
+        return self._read(np.arange(len(self))[which].tolist())
+
+    def _read(self, places: Iterable[int]) -> Array:
+        return np.stack([_pixels(self._files[i], self._layout, self._crop) for i in places])
+
+    @functools.cached_property
+    def identity(self) -> bytes:
+        """Names, sizes and first bytes of the files, and what they are brought to."""
+        sha = hashlib.sha256(f"{self.shape} {self._crop}".encode())
+        for file in self._files:
+            with file.open("rb") as opened:
+                sha.update(f"{file.parent.name}/{file.name} {file.stat().st_size} ".encode())
+                sha.update(opened.read(HEAD))
+        return sha.digest()
+
+
 def read(folder: pathlib.Path, slots: Sequence[Slot], pictures: Pictures) -> Arrays:
     """Images and, as words, the names of their folders.
 
@@ -68,10 +117,13 @@ def read(folder: pathlib.Path, slots: Sequence[Slot], pictures: Pictures) -> Arr
     layout = layout_of(slot, pictures.size)
     names = classes_of(folder)
     files = [(f, name) for name in names for f in sorted((folder / name).iterdir()) if _is_image(f)]
-    pixels = np.stack([_pixels(file, layout, pictures.crop) for file, _ in files])
     labels = np.array([name for _, name in files])
-    values = {slot.name: _values(pixels, slot, layout, pictures), LABELS[0]: labels}
-    return Arrays(values, tabular=False, source=str(folder))
+    images = Images([file for file, _ in files], layout, pictures.crop)
+    return Arrays(
+        {slot.name: _values(images, slot, layout, pictures), LABELS[0]: labels},
+        tabular=False,
+        source=str(folder),
+    )
 
 
 def _image_slot(folder: pathlib.Path, slots: Sequence[Slot]) -> Slot:
@@ -140,16 +192,21 @@ def _pixels(file: pathlib.Path, layout: Layout, crop: bool) -> Array:
     return np.asarray(fitted, dtype=np.uint8).reshape(layout.height, layout.width, layout.channels)
 
 
-def _values(pixels: Array, slot: Slot, layout: Layout, pictures: Pictures) -> Array:
+def _values(images: Images, slot: Slot, layout: Layout, pictures: Pictures) -> Rows:
     """Numbers in the model's type and order of axes; whole numbers stay bytes."""
-    if slot.dtype.kind in "iu":
-        values = pixels.astype(slot.dtype)
-    else:
-        mean, std = (_per_channel(v, layout.channels) for v in (pictures.mean, pictures.std))
-        values = ((pixels.astype(np.float32) / 255 - mean) / std).astype(slot.dtype)
-    if layout.channels_first:
-        values = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
-    return values
+    mean, std = (_per_channel(v, layout.channels) for v in (pictures.mean, pictures.std))
+
+    def change(pixels: Array) -> Array:
+        values = pixels.astype(slot.dtype if slot.dtype.kind in "iu" else np.float32)
+        if slot.dtype.kind not in "iu":
+            values = ((values / 255 - mean) / std).astype(slot.dtype)
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2)) if first else values
+
+    first = layout.channels_first
+    count, height, width, channels = images.shape
+    sizes = (channels, height, width) if first else (height, width, channels)
+    told = f" {pictures.mean} {pictures.std}".encode()
+    return Rows(images, (count, *sizes), slot.dtype, change, told=told)
 
 
 def _per_channel(numbers: tuple[float, ...], channels: int) -> Array:

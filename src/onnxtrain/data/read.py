@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
 import pathlib
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
-import numpy as np
-
-from onnxtrain.data import calls, images, tables
-from onnxtrain.data.arrays import Array, Arrays, Slot
+from onnxtrain.data import calls, images, numpy_files, parquet, tables
+from onnxtrain.data.arrays import Array, Arrays, Slot, wanted
+from onnxtrain.data.lazy import joined
 from onnxtrain.errors import FeedError
 
-SUFFIXES = (".npz", ".csv", ".parquet")
+SUFFIXES = (".npz", ".csv", ".parquet", ".npy", ".tsv")
 
 
 def read(
     source: str | os.PathLike[str],
     slots: Sequence[Slot] = (),
     pictures: images.Pictures | None = None,
+    ignored: Collection[str] = (),
 ) -> Arrays:
-    """Read all data of a source.
+    """The data of a source; what is large stays on the disk until it is asked for.
 
     Args:
-        source: A file, a folder of files (read in the order of their names), a folder of images
-            with one folder a class, or a function as ``module:function``.
+        source: A file, a folder of files (read in the order of their names; ``.npy`` files are the
+            arrays of one data set), a folder of images with one folder a class, or a function as
+            ``module:function``.
         slots: What the data is for; images and functions are read to fit it.
         pictures: How images become arrays.
+        ignored: Names of arrays and columns that are left out.
 
     Raises:
         FeedError: if the source is missing, damaged or of another kind, or if the files of a
@@ -35,26 +39,36 @@ def read(
     """
     place = pathlib.Path(source)
     if not place.exists() and calls.is_call(os.fspath(source)):
-        return calls.read(os.fspath(source), slots)
+        return _without(calls.read(os.fspath(source), slots), ignored)
     if place.is_dir():
         if images.classes_of(place):
-            return images.read(place, slots, pictures or images.Pictures())
-        return _read_folder(place)
-    return _read_file(place)
+            found = images.read(place, slots, pictures or images.Pictures())
+            return _without(found, ignored)
+        return _read_folder(place, ignored)
+    return _read_file(place, ignored)
 
 
-def _read_file(place: pathlib.Path) -> Arrays:
+def _without(data: Arrays, ignored: Collection[str]) -> Arrays:
+    keep = wanted(data.values, ignored, data.source)
+    return dataclasses.replace(data, values={name: data.values[name] for name in keep})
+
+
+def _read_file(place: pathlib.Path, ignored: Collection[str]) -> Arrays:
     reader = _READERS.get(place.suffix.lower())
     if reader is None and place.exists():
+        cure = _CURES.get(place.suffix.lower())
         raise FeedError(
             f"cannot read data from '{place}': its kind is not known\n"
             f"  give a {' or '.join(SUFFIXES)} file, a folder of them, a folder of images with "
             "one folder a class, or module:function"
+            + ("" if cure is None else f"\n  {cure.format(place)}")
         )
     try:
         if reader is None:
             raise FileNotFoundError
-        return reader(place)
+        if place.suffix.lower() in _TABLES:
+            return reader(place, ignored)  # type: ignore[no-any-return]
+        return _without(reader(place), ignored)
     except FileNotFoundError:
         raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place)}") from None
     except OSError as error:
@@ -67,30 +81,33 @@ def _nearby(place: pathlib.Path) -> str:
     if not folder.is_dir():
         return f"\n  there is no folder '{folder}' either"
     found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
-    return f"\n  '{folder}' has  {', '.join(found[:8])}" if found else ""
+    close = difflib.get_close_matches(place.name, found, n=1)
+    if close:
+        return f"\n  did you mean  --data {folder / close[0]}"
+    more = ", ..." if len(found) > 8 else ""
+    return f"\n  '{folder}' has  {', '.join(found[:8])}{more}" if found else ""
 
 
-def _read_npz(path: pathlib.Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FeedError(f"cannot read data from '{path}': it is not an npz file")
-            values = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        if isinstance(error, FeedError):
-            raise
-        reason = "it holds Python objects" if "pickle" in str(error) else "it is damaged"
-        raise FeedError(
-            f"cannot read data from '{path}': {reason} or not an npz file\n"
-            "  write it with numpy.savez, from arrays of numbers"
-        ) from error
-    return Arrays(values, tabular=False, source=str(path))
+_READERS: dict[str, Any] = {
+    ".npz": numpy_files.read_npz,
+    ".npy": numpy_files.read_npy,
+    ".csv": tables.read_csv,
+    ".tsv": tables.read_csv,
+    ".parquet": parquet.read_parquet,
+}
+_TABLES = (".csv", ".tsv", ".parquet")
+"""Kinds of files in which a column that is ignored may be of any kind."""
+_CURES = {
+    ".gz": "gunzip {}",
+    ".zip": "unzip {}",
+    ".json": "write it as .csv, with a line that names the columns",
+    ".xlsx": "save it as .csv, with a line that names the columns",
+    ".txt": "rename it to .csv if its first line names columns",
+    ".pt": "write its tensors with numpy.savez, or load them in a module:function",
+}
 
 
-_READERS = {".npz": _read_npz, ".csv": tables.read_csv, ".parquet": tables.read_parquet}
-
-
-def _read_folder(folder: pathlib.Path) -> Arrays:
+def _read_folder(folder: pathlib.Path, ignored: Collection[str]) -> Arrays:
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in _READERS)
     if not files:
         raise FeedError(
@@ -98,7 +115,10 @@ def _read_folder(folder: pathlib.Path) -> Arrays:
             "  images go into one folder a class, say "
             f"'{folder / 'cat' / '1.png'}' and '{folder / 'dog' / '1.png'}'"
         )
-    parts = [_read_file(file) for file in files]
+    if all(file.suffix.lower() == ".npy" for file in files):
+        single = {file.stem: _read_file(file, ()).values[file.stem] for file in files}
+        return _without(Arrays(single, tabular=False, source=str(folder)), ignored)
+    parts = [_read_file(file, ignored) for file in files]
     first = parts[0]
     for part in parts[1:]:
         if part.values.keys() != first.values.keys():
@@ -108,10 +128,10 @@ def _read_folder(folder: pathlib.Path) -> Arrays:
                 f"  {part.source}  {', '.join(sorted(part.values))}"
             )
     try:
-        joined = {name: np.concatenate([p.values[name] for p in parts]) for name in first.values}
+        values = {name: joined([p.values[name] for p in parts]) for name in first.values}
     except ValueError as error:
         raise FeedError(f"the files of '{folder}' do not fit together: {error}") from error
-    return Arrays(joined, tabular=all(p.tabular for p in parts), source=str(folder))
+    return Arrays(values, tabular=all(p.tabular for p in parts), source=str(folder))
 
 
 __all__ = ["Array", "Arrays", "read"]

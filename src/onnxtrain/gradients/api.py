@@ -15,10 +15,14 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError, ParameterError, SaveError
 from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
+from onnxtrain.gradients.signals import is_signal
+from onnxtrain.graph.bodies import body_tensors
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import value_names
+from onnxtrain.graph.lift import lift
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.verify import verify
 from onnxtrain.types import type_string
 
 _SHOWN = 20
@@ -42,10 +46,13 @@ def build_gradient_graph(
 
     Args:
         model: Path, bytes, ``onnx.ModelProto`` or ``onnx_ir.Model``; it is not changed.
-        xs: Weights, inputs or inner values whose gradients are wanted.
+        xs: Weights, inputs or inner values whose gradients are wanted. Weights in the bodies of
+            If, Loop and Scan or of the model's functions are among them: they become
+            initializers, and one whose name something else has is numbered (``w_2``). The signal
+            that a Recv waits for is one too: its gradient says that the gradients were sent.
         ys: Values whose gradients come from outside: each gives the model an input ``<y>_grad``,
             and what comes out is the sum over all ys of the vector-Jacobian products.
-        loss: A value of one element, whose gradient is 1.
+        loss: A value of one element, whose gradient is 1, or the signal of a Send.
         allow_unused: Leave out an x that nothing depends on, instead of refusing it.
 
     Raises:
@@ -81,18 +88,21 @@ def gradient_graph(
     allow_unused: bool = False,
 ) -> GradientGraph:
     """Like ``build_gradient_graph``, for callers that need the names."""
-    working = prepare(load_model(model, own=True))
-    ir.external_data.load_to_model(working)
     wanted, given = _names(xs), [y for y in _names(ys) if y != loss]
     if not given and loss is None:
         raise GraphError("nothing to differentiate: give the names of some ys, or of a loss")
+    working = load_model(model, own=True)
+    verify(working)
+    inside = [one.name for one in body_tensors(working)]
+    lift(working, lambda one: one.name in wanted)
+    ir.external_data.load_to_model(prepare(working))
     expand_without_rule(working, wanted, given if loss is None else [*given, loss])
     graph = working.graph
-    known = _values(graph)
-    x_values = _find(known, wanted, graph, ParameterError)
-    y_values = _find(known, given, graph, GraphError)
-    losses = _find(known, [] if loss is None else [loss], graph, GraphError)
-    _claim_prefixes(known, graph)
+    named = _Named(graph, inside)
+    x_values = named.find(wanted, ParameterError)
+    y_values = named.find(given, GraphError)
+    losses = named.find([] if loss is None else [loss], GraphError)
+    _claim_prefixes(named.values, graph)
     inputs = {y: _seed_input(graph, y) for y in y_values}
     seeds = inputs | {y: seed_of(graph, y) for y in losses}
     grads = backward(graph, x_values, seeds)
@@ -111,39 +121,44 @@ def _names(given: str | Iterable[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(dict.fromkeys(given))
 
 
-def _values(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Every named value of a graph."""
-    values = [*graph.inputs, *graph.initializers.values()]
-    values += [value for node in graph for value in node.outputs]
-    return {value.name: value for value in values if value.name}
+class _Named:
+    """The values of a graph by name.
 
+    Args:
+        graph: The graph.
+        inside: Names of weights in bodies, which can be asked for as well.
+    """
 
-def _find(
-    known: Mapping[str, ir.Value],
-    names: Sequence[str],
-    graph: ir.Graph,
-    refusal: type[GraphError] | type[ParameterError],
-) -> list[ir.Value]:
-    """The floating point values of these names."""
-    if unknown := [name for name in names if name not in known]:
-        raise refusal(
-            f"the graph has no value {', '.join(map(repr, unknown))}\n{_have(known, graph)}"
-        )
-    for name in names:
-        if not can_carry_gradient(known[name]):
-            raise refusal(
-                f"'{name}' is {type_string(known[name].type)}, which has no gradient\n"
-                "  only floating point tensors have one"
-            )
-    return [known[name] for name in names]
+    def __init__(self, graph: ir.Graph, inside: Sequence[str]) -> None:
+        self.graph, self.inside = graph, inside
+        values = [*graph.inputs, *graph.initializers.values()]
+        values += [value for node in graph for value in node.outputs]
+        self.values = {value.name: value for value in values if value.name}
 
+    def find(
+        self, names: Sequence[str], refusal: type[GraphError] | type[ParameterError]
+    ) -> list[ir.Value]:
+        """The floating point values of these names."""
+        if unknown := [name for name in names if name not in self.values]:
+            raise refusal(f"the graph has no value {', '.join(map(repr, unknown))}\n{self._have()}")
+        for name in names:
+            if not can_carry_gradient(self.values[name]) and not is_signal(self.values[name]):
+                raise refusal(
+                    f"'{name}' is {type_string(self.values[name].type)}, which has no gradient\n"
+                    "  only floating point tensors have one"
+                )
+        return [self.values[name] for name in names]
 
-def _have(known: Mapping[str, ir.Value], graph: ir.Graph) -> str:
-    inputs = [str(v.name) for v in graph.inputs if v.name not in graph.initializers]
-    weights = list(graph.initializers)
-    inner = [name for name in known if name not in {*inputs, *weights}]
-    kinds = {"inputs": inputs, "weights": weights, "inner values": inner}
-    return "\n".join(f"  {kind}  {_shown(names)}" for kind, names in kinds.items() if names)
+    def _have(self) -> str:
+        constants = self.graph.initializers
+        inputs = [str(v.name) for v in self.graph.inputs if v.name not in constants]
+        kinds = {
+            "inputs": inputs,
+            "weights": [name for name in constants if name not in self.inside],
+            "weights in bodies": self.inside,
+            "inner values": [n for n in self.values if n not in {*inputs, *constants}],
+        }
+        return "\n".join(f"  {kind}  {_shown(names)}" for kind, names in kinds.items() if names)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -13,9 +13,9 @@ from onnxtrain.gradients.control_flow_body import (
     control_node,
     differentiated,
     produced,
-    refuse_optional,
     seed_for,
 )
+from onnxtrain.gradients.control_flow_optional import without_value
 from onnxtrain.gradients.rules import Grad, Pair, gradient
 from onnxtrain.gradients.sequence import same, zeros_like
 from onnxtrain.graph.builder import Ops
@@ -51,7 +51,6 @@ def _kept(
     op: Ops, node: ir.Node, branches: dict[str, ir.Graph], name: str, value: ir.Value
 ) -> ir.Value:
     """The output of the If that hands out a value of one branch; the other gives anything."""
-    refuse_optional(value, node)
     own = branches[name]
     if value in own.outputs:
         output = node.outputs[list(own.outputs).index(value)]
@@ -69,7 +68,9 @@ def _nothing(op: Ops, branch: ir.Graph, like: ir.Value) -> ir.Value:
     """A value that nobody reads, in the type of another and a shape that fits it."""
     inner = Ops(op.graph, f"{op.prefix}nothing/")
     assert like.dtype is not None
-    if isinstance(like.type, ir.SequenceType):
+    if isinstance(like.type, ir.OptionalType):
+        empty = without_value(inner, like)
+    elif isinstance(like.type, ir.SequenceType):
         empty = inner.SequenceEmpty(dtype=int(like.dtype))
     elif like.shape is None or 0 in like.shape or not like.shape.is_static():
         sizes = [0] if like.shape is None else [d if isinstance(d, int) else 0 for d in like.shape]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.engine import backward_in
 from onnxtrain.gradients.rules import Pair
 from onnxtrain.gradients.sequence import same, sum_of, zeros_like
@@ -50,7 +49,7 @@ class Half:
 
     def rewire(self, replacements: Mapping[ir.Value, ir.Value]) -> None:
         """Read other values in place of some."""
-        inside = set(_deep(self.nodes))
+        inside = set(deep(self.nodes))
         for old, new in replacements.items():
             for user, index in list(old.uses()):
                 if user in inside:
@@ -128,13 +127,13 @@ def _lift(constants: Iterable[ir.Value], body: ir.Graph, root: ir.Graph) -> None
             root.register_initializer(value)
 
 
-def _deep(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+def deep(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """Nodes and those of their subgraphs."""
     for node in nodes:
         yield node
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                yield from _deep(attribute.as_graph())
+                yield from deep(attribute.as_graph())
 
 
 def produced(op: Ops, grad: ir.Value, like: ir.Value, nodes: Sequence[ir.Node]) -> ir.Value:
@@ -171,19 +170,6 @@ def control_node(
         value.type, value.shape = model.type, model.shape
     op.nodes.append(node)
     return list(node.outputs)
-
-
-def refuse_optional(value: ir.Value, node: ir.Node) -> None:
-    """Refuse to keep an optional for the backward pass.
-
-    Raises:
-        NoGradientError: if the value is one.
-    """
-    if isinstance(value.type, ir.OptionalType):
-        raise NoGradientError(
-            f"the gradient of node '{node.name}' ({node.op_type}) would have to keep the optional "
-            f"'{value.name}'\n  take its value out with OptionalGetElement before the node"
-        )
 
 
 def accumulated(op: Ops, total: ir.Value, grad: ir.Value) -> ir.Value:

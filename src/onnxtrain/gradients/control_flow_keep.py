@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients.control_flow_body import refuse_optional
+from onnxtrain.gradients.control_flow_optional import put_together, taken_apart
 from onnxtrain.gradients.rules import Pair
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import OWN, DataType, type_string
@@ -61,8 +61,13 @@ class Stacks:
         self.body = node.attributes["body"].as_graph()
         self.inner = Ops(op.graph, f"{op.prefix}keep/")
         self.stacks: list[Stack] = []
+        self.optionals: dict[ir.Value, tuple[Stack, Stack]] = {}
         for value in needed:
-            self._add(value)
+            if isinstance(value.type, ir.OptionalType):
+                has, elements = taken_apart(self.inner, value)
+                self.optionals[value] = self._add(has), self._add(elements)
+            else:
+                self._add(value)
         if not self.stacks:
             self._add(op.const(True))
         self.body.extend(self.inner.nodes)
@@ -76,7 +81,6 @@ class Stacks:
         ]
 
     def _add(self, value: ir.Value) -> Stack:
-        refuse_optional(value, self.node)
         lengths, inner = None, self.inner
         if isinstance(value.type, ir.SequenceType):
             lengths = self._add(inner.SequenceLength(value))
@@ -111,7 +115,7 @@ class Stacks:
             value.name, value.type = f"{stack.carried.name}_all", stack.carried.type
         del outputs[carried : carried + len(self.stacks)]
         results = [y for y in body.outputs[1:] if y not in {s.pushed for s in self.stacks}]
-        _take_over(node, outputs, results, f"{self.op.prefix}result")
+        take_over(node, outputs, results, f"{self.op.prefix}result")
         graph.remove(node, safe=True)
         return new, finals
 
@@ -124,6 +128,8 @@ class Stacks:
             count = None if lengths is None else found[lengths.value]
             found[value], rest = _popped(op, stack, value, count)
             left.append(rest)
+        for value, (has, elements) in self.optionals.items():
+            found[value] = put_together(op, found[has.value], found[elements.value], value)
         for (seed, _), stack in zip(self.incoming, self.parameters[len(kept) :], strict=True):
             found[seed], rest = _popped(op, stack, seed)
             left.append(rest)
@@ -221,7 +227,7 @@ def _dtype(value: ir.Value) -> DataType:
     return value.dtype
 
 
-def _take_over(
+def take_over(
     node: ir.Node, values: Sequence[ir.Value], results: Sequence[ir.Value], prefix: str
 ) -> None:
     """Let other values stand for the outputs of a node, under their names."""

@@ -16,7 +16,8 @@ from onnxtrain.gradients.control_flow_body import (
     produced,
     seed_for,
 )
-from onnxtrain.gradients.control_flow_keep import name_outputs, scan_output
+from onnxtrain.gradients.control_flow_convert import Converted, keeps_sequences
+from onnxtrain.gradients.control_flow_keep import SEQUENCES_SINCE, name_outputs, scan_output
 from onnxtrain.gradients.control_flow_reach import Reach
 from onnxtrain.gradients.engine import carries_gradient
 from onnxtrain.gradients.rules import Grad, Pair, attribute, gradient
@@ -28,6 +29,8 @@ from onnxtrain.types import type_string
 @gradient("Scan", since=9, captures=True)
 def scan(op: Ops, node: ir.Node, dys: Sequence[Grad], wanted: Sequence[ir.Value]) -> list[Pair]:
     """Gradients of the states it starts with, of the scanned values and of what is captured."""
+    if keeps_sequences(op, node, wanted):
+        return Converted(op, node).pairs(dys, wanted)
     return Scanned(op, node, dys, wanted).pairs()
 
 
@@ -165,7 +168,7 @@ class Scanned:
             raise NoGradientError(
                 f"the gradient of node '{self.node.name}' (Scan) would have to keep the "
                 f"{type_string(value.type)} '{value.name}' of every step\n"
-                "  write the node as a Loop, which can carry sequences"
+                f"  convert the model to opset {SEQUENCES_SINCE} or later"
             )
         for name in ("scan_output_axes", "scan_output_directions"):
             if self.node.attributes.get(name) is not None:

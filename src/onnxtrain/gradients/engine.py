@@ -19,10 +19,11 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError, LossError, NoGradientError
 from onnxtrain.gradients.rules import Pair, Rule, find_rule
 from onnxtrain.gradients.sequence import sum_of
+from onnxtrain.gradients.signals import all_of, is_signal
 from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.edit import blank_unused_outputs, is_used, reads, unique_name, value_names
+from onnxtrain.graph.edit import blank_unused_outputs, collected_names, is_used, reads, unique_name
 from onnxtrain.graph.lean import measure_early, share_equal
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.tidy import unshadow
@@ -43,12 +44,12 @@ class MissingRules(NoGradientError):
 
 def can_carry_gradient(value: ir.Value | None) -> bool:
     """Whether a value is a floating point tensor."""
-    return carries_gradient(value) and not is_nested(value)
+    return value is not None and value.dtype in FLOATS and not is_nested(value)
 
 
 def carries_gradient(value: ir.Value | None) -> bool:
-    """Whether a value is floating point: a tensor, a sequence or an optional."""
-    return value is not None and value.dtype in FLOATS
+    """Whether a value is floating point (a tensor, a sequence or an optional) or a signal."""
+    return value is not None and (value.dtype in FLOATS or is_signal(value))
 
 
 def is_nested(value: ir.Value | None) -> bool:
@@ -73,9 +74,9 @@ def seed_of(graph: ir.Graph, loss: ir.Value) -> ir.Value:
     """The gradient of the loss with respect to itself: ones, in its own type and shape.
 
     Raises:
-        LossError: if the loss is not a floating point scalar.
+        LossError: if the loss is neither a floating point scalar nor the signal of a Send.
     """
-    if not can_carry_gradient(loss):
+    if not can_carry_gradient(loss) and not is_signal(loss):
         raise LossError(f"loss '{loss.name}' is not a floating point tensor")
     dims = [] if loss.shape is None else list(loss.shape)
     if loss.shape is None or any(d != 1 for d in dims):
@@ -108,7 +109,8 @@ def backward(
     Raises:
         NoGradientError: naming every operator in the way that has no rule.
     """
-    grads = _Backward(graph, xs, list(seeds.items())).run()
+    with collected_names(graph):
+        grads = _Backward(graph, xs, list(seeds.items())).run()
     unshadow(graph)
     return grads
 
@@ -159,7 +161,8 @@ class _Backward:
         self.arrived: dict[ir.Value, _Arrived] = {}
         self.blocked: set[ir.Value] = set()
         self.missing: dict[str, list[str]] = {}
-        self.taken = value_names(self.root)
+        with collected_names(self.root) as taken:
+            self.taken = taken
         self.fixed = {seed for _, seed in seeds}
         self.own: set[ir.Node | None] = set()
         self.constants = set(self.root.initializers)
@@ -264,6 +267,8 @@ class _Backward:
         total: ir.Value
         if nested:
             total = sum_of(op, partial)
+        elif is_signal(value):
+            total = all_of(op, partial)
         else:
             total = op.Sum(*partial, _name=f"{op.prefix}AccumulateGrad_{value.name}_grad")
         total.type, total.shape = value.type, value.shape
@@ -317,9 +322,10 @@ def _explain(missing: Mapping[str, Sequence[str]]) -> str:
     lines = ["no gradient rule for " + ", ".join(sorted(missing))]
     for name, nodes in sorted(missing.items()):
         lines.append(f"  {name}: node {', '.join(map(repr, nodes[:4]))}")
-    first = sorted(missing)[0].split("::")[-1]
+    domain, _, first = sorted(missing)[0].rpartition("::")
+    named = f"'{first}'" if domain == "ai.onnx" else f"'{first}', domain='{domain}'"
     lines.append(
-        f"  write a rule with @gradient('{first}'), declare no_gradient('{first}'), "
+        f"  write a rule with @gradient({named}), declare no_gradient({named}), "
         "or freeze the parameters behind it"
     )
     return "\n".join(lines)

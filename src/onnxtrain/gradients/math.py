@@ -154,24 +154,28 @@ def mod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("CumProd")
 def cum_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """Σ dy·y/x over the products that hold x, or Σ dy·y' at the first zero.
+    """Σ dy·y/x over the products that hold x, or Σ dy·y' at the first two zeros.
 
-    Behind the first zero every product is 0, so only the zero itself has a gradient there; y' are
-    the products without it.
+    y' are the products without the zero in question. Those behind both zeros have no derivative
+    in any other, so that what stands there needs no such care.
     """
     x, axis = operands(node)
-    exclusive, reverse = attribute(node, "exclusive", 0), attribute(node, "reverse", 0)
-    zero, one = op.scalar(0, x), op.scalar(1, x)
-    is_zero = op.Equal(x, zero)
+    options = {"exclusive": attribute(node, "exclusive", 0)}
+    reverse = attribute(node, "reverse", 0)
+    is_zero = op.Equal(x, op.scalar(0, x))
+    one = op.scalar(1, x)
+
+    def summed(y: ir.Value) -> ir.Value:
+        total: ir.Value = op.CumSum(op.Mul(dy, y), axis, reverse=1 - reverse, **options)
+        return total
+
     seen = op.CumSum(op.cast(is_zero, x), axis, reverse=reverse)
-    first = op.And(is_zero, op.Equal(seen, one))
-    without = op.CumProd(op.Where(first, one, x), axis, exclusive=exclusive, reverse=reverse)
-    sums = [
-        op.CumSum(op.Mul(dy, y), axis, exclusive=exclusive, reverse=1 - reverse)
-        for y in (node.outputs[0], without)
-    ]
-    usual = op.Div(sums[0], op.Where(is_zero, one, x))
-    return [op.Where(first, sums[1], usual), None]
+    grad = op.Div(summed(node.outputs[0]), op.Where(is_zero, one, x))
+    for count in (1, 2):
+        at = op.And(is_zero, op.Equal(seen, op.scalar(count, x)))
+        without = op.CumProd(op.Where(at, one, x), axis, reverse=reverse, **options)
+        grad = op.Where(at, summed(without), grad)
+    return [grad, None]
 
 
 @gradient("CumSum")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.known import inputs_of, need_rank, rank_of
+from onnxtrain.gradients.known import inputs_of, need_rank
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient, no_gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import FLOATS, MS
@@ -67,27 +67,6 @@ def _block_sums(
     blocks = op.Gather(op.shape(scales), op.ints([axis]), axis=0)
     shape = op.Concat(before, blocks, after, axis=0)
     return op.GatherGrad(shape, places, x, axis=behind, _domain=MS)
-
-
-@gradient("DequantizeLinear", domain=MS)
-def dequantize_linear(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """y = (x - zero)·scale: (x - zero)·dy for the scale."""
-    x, scale, zero = inputs_of(node, 3)
-    assert x is not None and scale is not None
-    steps = op.cast(x, scale)
-    axis = attribute(node, "axis", None)
-    behind = 0 if axis is None or rank_of(scale) == 0 else need_rank(x, "DequantizeLinear") - 1
-    behind -= 0 if axis is None or not behind else axis % (behind + 1)
-    axes = list(range(1, behind + 1))
-    if zero is not None:
-        steps = op.Sub(steps, _wider(op, op.cast(zero, scale), axes))
-    grad = op.unbroadcast(op.Mul(dy, steps), to=_wider(op, scale, axes))
-    return [None, op.reshape_like(grad, scale), None][: len(node.inputs)]
-
-
-def _wider(op: Ops, x: ir.Value, axes: list[int]) -> ir.Value:
-    """The value with axes of size 1 behind its own."""
-    return op.unsqueeze(x, axes) if axes else x
 
 
 @gradient("DynamicQuantizeMatMul", domain=MS)

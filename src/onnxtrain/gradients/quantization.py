@@ -36,6 +36,7 @@ def fake_quant(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 
 @gradient("DequantizeLinear", captures=True)
+@gradient("DequantizeLinear", domain=MS, captures=True)
 def dequantize_linear(
     op: Ops, node: ir.Node, dys: Sequence[Grad], wanted: Sequence[ir.Value] = ()
 ) -> list[Pair]:
@@ -44,7 +45,7 @@ def dequantize_linear(
     dy = dys[0]
     assert q is not None and scale is not None and dy is not None
     ones = op.filled(1, shape_of=scale, like=scale)
-    steps = op.DequantizeLinear(q, ones, zero, **forwarded(node))
+    steps = op.DequantizeLinear(q, ones, zero, **forwarded(node), _domain=node.domain)
     product = op.cast(op.Mul(dy, op.cast(steps, dy)), scale)
     pairs = [(scale, _to_scale(op, node, product, q, scale))]
     before = quantizer_of(node)
@@ -76,10 +77,23 @@ def _inside(op: Ops, node: ir.Node, ratio: ir.Value, zero: Grad) -> ir.Value:
     assert dtype is not None
     rounded = ratio if dtype.is_floating_point() else op.Round(ratio)
     if zero is not None:
-        rounded = op.Add(rounded, _aligned(op, node, op.cast(zero, ratio), ratio))
+        rounded = op.Add(rounded, _aligned(op, node, _number(op, node, zero, ratio), ratio))
     info = (ml_dtypes.finfo if dtype.is_floating_point() else ml_dtypes.iinfo)(dtype.numpy())
     low, high = (op.scalar(float(limit), ratio) for limit in (info.min, info.max))
     return op.Not(op.Or(op.Less(rounded, low), op.Greater(rounded, high)))
+
+
+def _number(op: Ops, node: ir.Node, zero: ir.Value, like: ir.Value) -> ir.Value:
+    """A zero point as a real number; com.microsoft has types that Cast takes only in opset 21."""
+    if node.domain != MS:
+        return op.cast(zero, like)
+    return op.DequantizeLinear(zero, op.scalar(1, like), _domain=MS)
+
+
+def _axis(node: ir.Node) -> int:
+    """The axis along which scales differ; without one, the first of those older than ONNX's."""
+    axis: int = attribute(node, "axis", 0 if node.domain == MS else 1)
+    return axis
 
 
 def _one_scale(scale: ir.Value) -> bool:
@@ -92,7 +106,7 @@ def _aligned(op: Ops, node: ir.Node, values: ir.Value, x: ir.Value) -> ir.Value:
     if _one_scale(values):
         return values
     rank = need_rank(x, "DequantizeLinear")
-    axis = attribute(node, "axis", 1) % rank
+    axis = _axis(node) % rank
     if need_rank(values, "DequantizeLinear") == 1:
         return op.unsqueeze(values, list(range(1, rank - axis)))
     return op.Gather(values, _blocks(op, node, x, axis), axis=axis)
@@ -103,10 +117,11 @@ def _to_scale(op: Ops, node: ir.Node, product: ir.Value, x: ir.Value, scale: ir.
     if _one_scale(scale):
         return op.reshape_like(op.reduce_sum(product, None, keepdims=False), scale)
     rank = need_rank(x, "DequantizeLinear")
-    axis = attribute(node, "axis", 1) % rank
+    axis = _axis(node) % rank
     if need_rank(scale, "DequantizeLinear") == 1:
         others = [i for i in range(rank) if i != axis]
-        return op.reduce_sum(product, others, keepdims=False)
+        summed = op.reduce_sum(product, others, keepdims=False)
+        return summed if dim_of(scale, 0) is not None else op.unbroadcast(summed, to=scale)
     places = _blocks(op, node, x, axis)
     return op.GatherGrad(op.shape(scale), places, product, axis=axis, _domain=MS)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import axes_of, axis_in, to_first
+from onnxtrain.gradients.known import axes_of, axis_in, ints_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
+
+_MAX_OF_INTS = 12
+"""The first opset whose Max takes whole numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +94,14 @@ def count_along(op: Ops, x: ir.Value, axes: Sequence[int] | None) -> ir.Value:
     return op.ReduceProd(op.Gather(op.Shape(x), op.ints(axes), axis=0), keepdims=0)
 
 
+def at_least_one(op: Ops, count: ir.Value) -> ir.Value:
+    """A number of elements to divide by; with none there is nothing that is divided."""
+    known = ints_of(count)
+    if known is not None:
+        return op.const(max(1, known[0]))
+    return op.Max(count, op.const(1)) if op.opset >= _MAX_OF_INTS else count
+
+
 @gradient("ReduceSum")
 def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy for every element."""
@@ -109,7 +120,7 @@ def reduce_sum_training(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def reduce_mean(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy/n for every element."""
     of = _Reduced.of(op, node)
-    share = op.Scale(of.fit(dy), of.count(), scale_down=1, _domain=MS)
+    share = op.Scale(of.fit(dy), at_least_one(op, of.count()), scale_down=1, _domain=MS)
     return to_first(node, op.expand(share, of.x))
 
 
@@ -165,14 +176,32 @@ def reduce_extreme(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def reduce_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy times the product of all other elements.
 
-    The product of all is divided by the element itself; zeros are left out of the product and
-    counted, since one zero elsewhere makes the gradient 0.
+    The product of all is divided by the element itself, with zeros left out of it.
     """
     of = _Reduced.of(op, node)
-    zero = op.scalar(0, of.x)
-    is_zero = op.equal(of.x, zero)
     safe = nonzero(op, of.x)
-    here = op.cast(is_zero, of.x)
-    others = op.Sub(of.again("ReduceSum", here), here)
     product = op.Div(of.again("ReduceProd", safe), safe)
-    return to_first(node, op.Mul(op.where(op.equal(others, zero), product, zero), of.fit(dy)))
+    others = other_zeros(op, of.x, lambda value: of.again("ReduceSum", value), product)
+    return to_first(node, op.Mul(others, of.fit(dy)))
+
+
+def other_zeros(
+    op: Ops, x: ir.Value, total: Callable[[ir.Value], ir.Value], product: ir.Value
+) -> ir.Value:
+    """Products of all factors but one, from those that leave out every factor that is 0.
+
+    A single zero among the others is a factor again, so that it has a derivative; with two of
+    them the product is 0 and so are its derivatives.
+
+    Args:
+        op: Where nodes are emitted.
+        x: The factors.
+        total: Sums values over the factors of each product, for each factor.
+        product: For each factor, the product of the others that are not 0.
+    """
+    zero, one = op.scalar(0, x), op.scalar(1, x)
+    is_zero = op.equal(x, zero)
+    here, zeros = op.cast(is_zero, x), op.where(is_zero, x, zero)
+    count = op.Sub(total(here), here)
+    with_one = op.Mul(product, op.Sub(total(zeros), zeros))
+    return op.where(op.equal(count, zero), product, op.where(op.equal(count, one), with_one, zero))

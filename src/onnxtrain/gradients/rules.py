@@ -38,6 +38,7 @@ FAMILIES = (
     "activation",
     "attention",
     "channel_norm",
+    "communication",
     "control_flow",
     "control_flow_loop",
     "control_flow_scan",

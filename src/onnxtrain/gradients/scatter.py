@@ -7,6 +7,7 @@ import dataclasses
 import onnx_ir as ir
 
 from onnxtrain.gradients.known import inputs_of, need_rank, operands
+from onnxtrain.gradients.reduction import nonzero, other_zeros
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
@@ -70,18 +71,15 @@ def _scatter(op: Ops, node: ir.Node, dy: ir.Value, axis: int | None) -> list[Gra
 def _factors(op: Ops, places: _Places, data: ir.Value, updates: ir.Value, dy: ir.Value) -> ir.Value:
     """dy times the product of the data and all other updates at the same place.
 
-    The product of all is divided by the update itself; updates that are 0 are left out of the
-    product and counted, since one such factor elsewhere makes the gradient 0.
+    The product of all is divided by the update itself, with updates that are 0 left out of it.
     """
-    zero, one = op.scalar(0, updates), op.scalar(1, updates)
-    is_zero = op.Equal(updates, zero)
-    safe = op.where(is_zero, one, updates)
-    product = places.put(data, safe, "mul")
-    here = op.cast(is_zero, updates)
-    zeros = places.get(places.put(op.filled(0, shape_of=data, like=data), here, "add"))
-    others = op.Sub(zeros, here)
-    full = op.Div(places.get(op.Mul(dy, product)), safe)
-    return op.where(op.Equal(others, zero), full, zero)
+
+    def total(values: ir.Value) -> ir.Value:
+        return places.get(places.put(op.filled(0, shape_of=data, like=data), values, "add"))
+
+    safe = nonzero(op, updates)
+    product = op.Div(places.get(op.Mul(dy, places.put(data, safe, "mul"))), safe)
+    return other_zeros(op, updates, total, product)
 
 
 def _extremes(

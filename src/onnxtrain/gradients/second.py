@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import inputs_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, OWN
 
 Curve = Callable[[Ops, ir.Node, ir.Value], ir.Value]
 Pair = tuple[ir.Value, ir.Value]
@@ -88,6 +88,21 @@ def _declare(op_type: str, curve: Curve) -> None:
 
 _declare("GeluGrad", _gelu_curve)
 _declare("FastGeluGrad", _fast_gelu_curve)
+
+
+@gradient("GeluGradSum", domain=OWN, all_outputs=True)
+def gelu_grad_sum(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """As the gradient of Gelu; what the sums get, every row gets."""
+    dy, x = operands(node)
+    exact = attribute(node, "approximate", "none") == "none"
+    every = None if len(gs) < 2 or gs[1] is None else op.expand(gs[1], dy)
+    g = op.add(gs[0], every)
+    if g is None:
+        return [None, None]
+    curve = _gelu_curve if exact else _fast_gelu_curve
+    again = op.GeluGrad if exact else op.FastGeluGrad
+    return [again(g, x, _domain=MS), op.Mul(op.Mul(g, dy), curve(op, node, x))]
+
 _declare("QuickGeluGrad", _quick_gelu_curve)
 _declare("BiasGeluGrad_dX", _gelu_curve)
 _declare("BiasFastGeluGrad_dX", _fast_gelu_curve)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from onnxtrain.gradients.chain import through
@@ -10,8 +12,17 @@ from onnxtrain.gradients.likelihood import Likelihood
 from onnxtrain.gradients.loss import ignored_label, one_hot, per_sample, reduction_of
 from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, OWN
+
+
+@gradient(
+    "CrossEntropyWithGrad", "LinearCrossEntropyWithGrad", domain=OWN, all_outputs=True
+)
+def cross_entropy_with_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """By torch: the loss and its gradient, each written with log softmax."""
+    return pulled_back(op, node, gs)
 
 
 @gradient("SoftmaxCrossEntropyLossGrad", domain=MS)

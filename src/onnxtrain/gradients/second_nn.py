@@ -11,7 +11,7 @@ from onnxtrain.gradients.channel_norm import PER_CHANNEL, by_channel, normal, no
 from onnxtrain.gradients.known import HALVES, axis_in, need_rank, operands, real
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, OWN, DataType
 
 
 @gradient("ConvGrad", "ConvTransposeGrad", domain=MS, all_outputs=True)
@@ -69,6 +69,12 @@ def layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list
         return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
 
     return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
+
+
+@gradient("LayerNormalizationGradAdd", domain=OWN, all_outputs=True)
+def layer_normalization_grad_add(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """As LayerNormalizationGrad; what is added to dX gets all that dX gets."""
+    return [*layer_normalization_grad(op, node, gs), gs[0]]
 
 
 def _wide(op: Ops, x: ir.Value) -> ir.Value:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.types import ONNX
+from onnxtrain.types import MS, ONNX
 
 _QUANTIZERS = ("DynamicQuantizeLinear", "QuantizeLinear")
 
 
 def quantizer_of(node: ir.Node) -> ir.Node | None:
     """The quantizer whose rounding a DequantizeLinear undoes, if one stands right before it."""
-    if node.op_type != "DequantizeLinear" or node.domain != ONNX or node.inputs[0] is None:
+    if not _is_known(node, "DequantizeLinear") or node.inputs[0] is None:
         return None
     before = node.inputs[0].producer()
-    known = before is not None and before.domain == ONNX and before.op_type in _QUANTIZERS
-    return before if known else None
+    return before if before is not None and _is_known(before, *_QUANTIZERS) else None
+
+
+def _is_known(node: ir.Node, *op_types: str) -> bool:
+    return node.op_type in op_types and node.domain in (ONNX, MS)
 
 
 def behind(node: ir.Node) -> list[ir.Value]:

@@ -19,8 +19,6 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
 no_gradient("Group", "SummaryHistogram", "SummaryMerge", "SummaryScalar", "SummaryText", domain=MS)
-# A transfer is the end of one process's graph; what comes back to it is another transfer.
-no_gradient("Recv", "Send", domain=MS)
 
 
 @gradient("PassThrough", domain=MS, all_outputs=True)

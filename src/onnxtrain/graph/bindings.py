@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -19,31 +20,80 @@ def opset_of(node: ir.Node, imports: dict[str, int]) -> int:
     return imports.get(node.domain, imports.get("ai.onnx", 1) if node.domain == "" else 1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Formal:
+    """A formal parameter of a schema; ``is_homogeneous`` says that values passed for it agree."""
+
+    name: str
+    type_str: str
+    is_homogeneous: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """What a schema says about inputs and outputs, read once: asking a schema takes long.
+
+    Attributes:
+        inputs: Formal parameters for the inputs.
+        outputs: Formal parameters for the outputs.
+        input_counts: How many inputs there are at least and at most.
+        output_counts: How many outputs there are at least and at most.
+        variables: Names that stand for one of several types.
+    """
+
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    input_counts: tuple[int, int]
+    output_counts: tuple[int, int]
+    variables: frozenset[str]
+
+
+_signatures: dict[tuple[str, str, int], Signature] = {}
+
+
+def signature(node: ir.Node, version: int) -> Signature | None:
+    """What the schema of a node says, or None if it has none."""
+    key = (node.domain, node.op_type, version)
+    if key not in _signatures:
+        schema = schemas.get(*key)
+        if schema is None:
+            return None
+        _signatures[key] = Signature(
+            tuple(Formal(f.name, f.type_str, f.is_homogeneous) for f in schema.inputs),
+            tuple(Formal(f.name, f.type_str, f.is_homogeneous) for f in schema.outputs),
+            (schema.min_input, schema.max_input),
+            (schema.min_output, schema.max_output),
+            frozenset(c.type_param_str for c in schema.type_constraints),
+        )
+    return _signatures[key]
+
+
 def bound_types(node: ir.Node, version: int) -> dict[str, DataType | None]:
     """Element types by the schema's type names (``T``, ``Tind``); empty without a schema."""
-    schema = schemas.get(node.domain, node.op_type, version)
-    if schema is None:
+    known = signature(node, version)
+    if known is None:
         return {}
     types: dict[str, DataType | None] = {}
-    for formal, value in [
-        *paired(schema.inputs, node.inputs),
-        *paired(schema.outputs, node.outputs),
-    ]:
-        if types.get(formal.type_str) is None:
-            types[formal.type_str] = None if value is None else value.dtype
+    for formals, values in ((known.inputs, node.inputs), (known.outputs, node.outputs)):
+        for formal, value in paired(formals, values):
+            if types.get(formal.type_str) is None:
+                types[formal.type_str] = None if value is None else value.dtype
     return types
 
 
-Formal = onnx.defs.OpSchema.FormalParameter
+_Formal = TypeVar("_Formal", Formal, onnx.defs.OpSchema.FormalParameter)
 _Value = TypeVar("_Value", bound=ir.Value | None)
 
 
-def paired(formals: Sequence[Formal], values: Sequence[_Value]) -> Iterator[tuple[Formal, _Value]]:
+def paired(
+    formals: Sequence[_Formal], values: Sequence[_Value]
+) -> Iterator[tuple[_Formal, _Value]]:
     """Each value with the formal parameter it is passed for, unless its type is free."""
-    if not formals:
+    last = len(formals) - 1
+    if last < 0:
         return
     for index, value in enumerate(values):
-        formal = formals[min(index, len(formals) - 1)]
+        formal = formals[index if index < last else last]
         if formal.is_homogeneous:
             yield formal, value
 

@@ -1,4 +1,4 @@
-"""Constants in the bodies of If, Loop and Scan: their names, and how they come out.
+"""Constants in the bodies of If, Loop and Scan and of the model's functions, and their names.
 
 A body may hold weights, and two bodies may use one name for different tensors. Here each gets a
 name of its own, which depends on the file alone, so that a weight that was taken out of its body
@@ -8,7 +8,7 @@ for training can be found again in the file when it is written back.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
@@ -22,15 +22,17 @@ class BodyTensor:
 
     Attributes:
         name: Its name in the whole model.
-        place: Which body it stands in, as ``subgraphs`` calls it.
+        place: Which body it stands in, as ``bodies`` calls it.
         value: The initializer, or the output of the Constant node.
         tensor: What it holds.
+        function: The function that the body belongs to, if it is not the model's graph.
     """
 
     name: str
     place: str
     value: ir.Value
     tensor: ir.TensorProtocol
+    function: ir.Function | None = None
 
 
 def subgraphs(graph: ir.Graph, outer: str = "") -> Iterator[tuple[str, ir.Graph]]:
@@ -40,7 +42,7 @@ def subgraphs(graph: ir.Graph, outer: str = "") -> Iterator[tuple[str, ir.Graph]
     """
     for node in graph:
         for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
                 made = next((value.name for value in node.outputs if value.name), "")
                 place = f"{outer}/{made}:{attribute.name}"
                 yield place, attribute.as_graph()
@@ -48,15 +50,37 @@ def subgraphs(graph: ir.Graph, outer: str = "") -> Iterator[tuple[str, ir.Graph]
 
 
 def proto_subgraphs(
-    graph: onnx.GraphProto, outer: str = ""
+    graph: onnx.GraphProto | onnx.FunctionProto, outer: str = ""
 ) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The same bodies of a graph in protobuf, under the same names."""
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
+            if attribute.type == onnx.AttributeProto.GRAPH and not attribute.ref_attr_name:
                 place = f"{outer}/{next(filter(None, node.output), '')}:{attribute.name}"
                 yield place, attribute.g
                 yield from proto_subgraphs(attribute.g, place)
+
+
+def bodies(model: ir.Model) -> Iterator[tuple[str, ir.Graph, ir.Function | None]]:
+    """The bodies of a model's nodes, then those of its functions, each with what is inside."""
+    for place, body in subgraphs(model.graph):
+        yield place, body, None
+    for function in model.functions.values():
+        outer = f"{function.domain}:{function.name}:{function.overload}"
+        yield outer, function.graph, function
+        for place, body in subgraphs(function.graph, outer):
+            yield place, body, function
+
+
+def proto_bodies(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[str, onnx.GraphProto | onnx.FunctionProto]]:
+    """The same bodies of a model in protobuf, under the same names."""
+    yield from proto_subgraphs(model.graph)
+    for function in model.functions:
+        outer = f"{function.domain}:{function.name}:{function.overload}"
+        yield outer, function
+        yield from proto_subgraphs(function, outer)
 
 
 def body_tensors(model: ir.Model) -> list[BodyTensor]:
@@ -65,14 +89,14 @@ def body_tensors(model: ir.Model) -> list[BodyTensor]:
     taken = {value.name for value in graph.inputs} | set(graph.initializers)
     taken |= {value.name for node in graph for value in node.outputs}
     found = []
-    for place, body in subgraphs(graph):
+    for place, body, function in bodies(model):
         for value, tensor in _constants(body):
             name, count = str(value.name), 1
             while name in taken:
                 count += 1
                 name = f"{value.name}_{count}"
             taken.add(name)
-            found.append(BodyTensor(name, place, value, tensor))
+            found.append(BodyTensor(name, place, value, tensor, function))
     return found
 
 
@@ -87,8 +111,10 @@ def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """What a Constant node holds, if it is one of numbers."""
+    """What a Constant node holds, if it is one of numbers that no call of a function gives."""
     if node.domain != ONNX or node.op_type != "Constant":
+        return None
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
         return None
     if "value" in node.attributes:
         return node.attributes["value"].as_tensor()
@@ -96,25 +122,3 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
         if key in node.attributes:
             return ir.tensor(node.attributes[key].value, ir.DataType.FLOAT)
     return None
-
-
-def lift(model: ir.Model, wanted: Callable[[BodyTensor], bool]) -> None:
-    """Make constants of bodies initializers of the model, which the bodies read, in place.
-
-    One that a body returns as it is stays where it is.
-    """
-    for one in body_tensors(model):
-        if one.value.is_graph_output() or not wanted(one):
-            continue
-        lifted = ir.Value(name=one.name, const_value=one.tensor)
-        lifted.type = ir.TensorType(one.tensor.dtype)
-        lifted.shape = ir.Shape(one.tensor.shape.numpy())
-        producer, body = one.value.producer(), one.value.graph
-        one.value.replace_all_uses_with(lifted)
-        if producer is not None:
-            assert producer.graph is not None
-            producer.graph.remove(producer, safe=True)
-        else:
-            assert body is not None
-            del body.initializers[str(one.value.name)]
-        model.graph.register_initializer(lifted)

@@ -6,18 +6,20 @@ inputs wins over what is declared; sizes below 0 mean that nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 
-import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of, same_dim
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
 
 _GIVEN = 2
 """Inputs of a Loop, and of its body, before the carried values."""
 _ASSUMED = "onnxtrain.assumed_shape"
+_MADE_UP = "unk__"
+"""What ONNX's inference begins the names of sizes with that it knows nothing about."""
 _OUTSIDE = frozenset({"ATen", "PythonOp", "PythonOpGrad", "Recv", "TritonOp"})
 """Operators whose results come from outside of the graph: only a declaration tells their shapes."""
 
@@ -33,29 +35,76 @@ def forget_negative(model: ir.Model) -> None:
                 )
 
 
-def undeclare(graph: onnx.GraphProto, imports: dict[str, int], names: Sequence[str] = ()) -> None:
-    """Remove the shapes of what a graph computes, in place.
+def undeclare(model: ir.Model) -> dict[ir.Value, ir.Shape]:
+    """Take the shapes off what known operators compute and Loops carry, in place; gives them."""
+    taken: dict[ir.Value, ir.Shape] = {}
+    for graph in model.graphs():
+        for node in graph:
+            values = list(node.outputs)
+            if not any(value.shape is not None for value in values) or not _is_known(node, model):
+                values = []
+            if _is_loop(node):
+                values += node.attributes["body"].as_graph().inputs[_GIVEN:]
+            for value in values:
+                if value.shape is not None and isinstance(value.type, ir.TensorType):
+                    taken[value], value.shape = value.shape, None
+    return taken
 
-    Those of operators that nobody knows stay, since nothing can be found out about them.
+
+def believe(model: ir.Model, declared: Mapping[ir.Value, ir.Shape]) -> bool:
+    """Give values the shapes that they were declared with where these tell more, in place.
+
+    What follows from the inputs wins over what is declared, and a scalar that nothing confirms is
+    not believed: some exporters write one for any shape. Whether anything was news is returned.
 
     Args:
-        graph: The graph, or the body of a node.
-        imports: Opset versions.
-        names: Inputs whose shapes are removed too.
+        model: The model, with what follows from its inputs alone.
+        declared: The shapes that were declared.
     """
-    computed = set(names)
-    for node in graph.node:
-        version = imports.get(node.domain, imports.get("ai.onnx", 1))
-        if schemas.get(node.domain, node.op_type, version) is not None:
-            computed.update(node.output)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                loop = node.op_type == "Loop"
-                carried = [value.name for value in attribute.g.input[_GIVEN:]] if loop else []
-                undeclare(attribute.g, imports, carried)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        if value.name in computed and value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
+    symbols = free_sizes(model.graph)
+    doubted = {value for node in all_nodes(model.graph) for value in _doubted(node, declared)}
+    weighed = [
+        _weigh(value, shape, symbols) for value, shape in declared.items() if value not in doubted
+    ]
+    if any(weighed):
+        _forget_made_up(model)
+    return any(weighed)
+
+
+def _forget_made_up(model: ir.Model) -> None:
+    """Open the sizes that inference named itself, so that the declared names spread to them."""
+    for node in all_nodes(model.graph):
+        for value in node.outputs:
+            if value.shape is not None and not all(map(_is_named, value.shape)):
+                value.shape = ir.Shape([d if _is_named(d) else None for d in value.shape])
+
+
+def _weigh(value: ir.Value, declared: ir.Shape, symbols: Collection[str]) -> bool:
+    """Take over what a declared shape tells; whether it was more than what is known."""
+    found = value.shape
+    if found is None:
+        if len(declared) == 0 and value.producer() is not None:
+            return False
+        value.shape = declared
+        value.meta.pop(_ASSUMED, None)
+        return True
+    if contradicts(declared, found, symbols):
+        return False
+    pairs = list(zip(declared, found, strict=True))
+    news = [not _is_named(new) and _is_named(old) for old, new in pairs]
+    kept = [  # a user knows the outputs by the names that were declared
+        not isinstance(new, int) and value.is_graph_output() and _is_named(old)
+        for old, new in pairs
+    ]
+    if any(news) or any(kept):
+        taken = zip(pairs, news, kept, strict=True)
+        value.shape = ir.Shape([old if more or keep else new for (old, new), more, keep in taken])
+    return any(news)
+
+
+def _is_named(dim: int | ir.SymbolicDim) -> bool:
+    """Whether a size is a number or has a name that was given to it by somebody."""
+    return isinstance(dim, int) or not (dim.value or _MADE_UP).startswith(_MADE_UP)
 
 
 def contradicts(declared: ir.Shape, found: ir.Shape, symbols: Collection[str]) -> bool:
@@ -89,7 +138,7 @@ def settle_carried(model: ir.Model) -> bool:
     A carried value is first taken to keep its initial shape; if the body gives it back in another
     one, only what both have in common is kept. Whether anything changed is returned.
     """
-    loops = [n for n in model.graph.all_nodes() if n.domain == ONNX and n.op_type == "Loop"]
+    loops = [node for node in all_nodes(model.graph) if _is_loop(node)]
     loops.reverse()  # what an outer loop carries may come from an inner one
     return (
         any([_assume(node) for node in loops])
@@ -164,37 +213,24 @@ def _tell(output: ir.Value, inside: ir.Value) -> bool:
     return True
 
 
-def doubt_carried(graph: ir.Graph, found: ir.Graph) -> None:
-    """Correct what the body of a Loop declares, if carried values change their shapes, in place.
-
-    Args:
-        graph: Any graph with Loops among its nodes.
-        found: The same graph with what follows from the inputs alone.
-    """
-    for node, typed in zip(graph, found, strict=True):
-        if node.domain != ONNX or node.op_type != "Loop":
-            continue
-        body, other = node.attributes["body"].as_graph(), typed.attributes["body"].as_graph()
-        pairs = list(zip(body.inputs[_GIVEN:], other.inputs[_GIVEN:], strict=True))
-        if not any(_says_more(mine, theirs) for mine, theirs in pairs):
-            continue
-        for inner, outer in zip(body, other, strict=True):
-            pairs += zip(inner.outputs, outer.outputs, strict=True)
-        for mine, theirs in pairs:
-            mine.type = mine.type or theirs.type
-            mine.shape = None if theirs.shape is None else theirs.shape.copy()
-            mine.meta.update(theirs.meta)
+def _doubted(node: ir.Node, declared: Mapping[ir.Value, ir.Shape]) -> list[ir.Value]:
+    """Values in the body of a Loop, if it declares more of what it carries than always holds."""
+    if not _is_loop(node):
+        return []
+    body = node.attributes["body"].as_graph()
+    carried = body.inputs[_GIVEN:]
+    if not any(_says_more(declared[value], value) for value in carried if value in declared):
+        return []
+    return [*carried, *(value for inner in body for value in inner.outputs)]
 
 
-def _says_more(declared: ir.Value, found: ir.Value) -> bool:
+def _says_more(declared: ir.Shape, found: ir.Value) -> bool:
     """Whether a body declares more of a carried value than holds in every iteration."""
-    if declared.shape is None:
-        return False
     if found.shape is None:
         return found.meta.get(_ASSUMED) is False
-    if len(declared.shape) != len(found.shape):
+    if len(declared) != len(found.shape):
         return True
-    pairs = zip(declared.shape, found.shape, strict=True)
+    pairs = zip(declared, found.shape, strict=True)
     return any(isinstance(mine, int) and mine != theirs for mine, theirs in pairs)
 
 
@@ -241,16 +277,19 @@ def _weaken(inside: ir.Value, initial: ir.Value, result: ir.Value) -> None:
 
 def _forget(model: ir.Model) -> None:
     """Let the shapes of what known operators compute be inferred anew."""
-    for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if is_computed(value, model):
+    for node in all_nodes(model.graph):
+        if _is_known(node, model):
+            for value in node.outputs:
                 value.shape = None
 
 
-def is_computed(value: ir.Value, model: ir.Model) -> bool:
-    """Whether an operator with a schema makes a value, so that its shape might be inferred."""
-    node = value.producer()
-    if node is None or node.op_type in _OUTSIDE:
+def _is_loop(node: ir.Node) -> bool:
+    return node.domain == ONNX and node.op_type == "Loop"
+
+
+def _is_known(node: ir.Node, model: ir.Model) -> bool:
+    """Whether a node has a schema, so that the shapes of its outputs might be inferred."""
+    if node.op_type in _OUTSIDE:
         return False
     version = opset_of(node, model.graph.opset_imports)
     return schemas.get(node.domain, node.op_type, version) is not None

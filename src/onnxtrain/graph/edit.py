@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph import schemas
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
+
+_collected: dict[ir.Graph, set[str]] = {}
+"""Names of the graphs that are being worked on, see ``collected_names``."""
+
+
+@contextmanager
+def collected_names(graph: ir.Graph) -> Iterator[set[str]]:
+    """With: names of a graph are collected once instead of for every new one.
+
+    Meanwhile whoever names a value adds the name, unless it has a builder's prefix.
+    """
+    if graph in _collected:
+        yield _collected[graph]
+        return
+    _collected[graph] = value_names(graph)
+    try:
+        yield _collected[graph]
+    finally:
+        del _collected[graph]
 
 
 def unique_name(graph: ir.Graph, wanted: str) -> str:
     """A value name that the graph does not use yet."""
-    taken = value_names(graph)
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{wanted}_{count}"
+    with collected_names(graph) as taken:
+        name, count = wanted, 1
+        while name in taken or name in graph.initializers:
+            count += 1
+            name = f"{wanted}_{count}"
+        taken.add(name)
     return name
 
 
 def value_names(graph: ir.Graph) -> set[str]:
     """Every value name of a graph and its subgraphs."""
     names = {value.name for value in graph.inputs} | set(graph.initializers)
-    for node in graph.all_nodes():
+    for node in all_nodes(graph):
         names |= {value.name for value in node.outputs}
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
@@ -101,3 +123,11 @@ def extra_output(node: ir.Node, index: int, name: str, like: ir.Value | None = N
         if like is not None:
             value.type, value.shape = like.type, like.shape
     return value
+
+
+def take_over(old: ir.Value, new: ir.Value) -> None:
+    """Let a new value stand for an old one everywhere, under its name."""
+    name = old.name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name = f"{name}_replaced"
+    new.name, new.type, new.shape = name, old.type, old.shape

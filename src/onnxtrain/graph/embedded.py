@@ -7,6 +7,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import GraphError
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import MS
 
 
@@ -16,7 +17,7 @@ def define_embedded(model: ir.Model) -> None:
     Raises:
         GraphError: if what a node carries is not a model, or does not fit its inputs and outputs.
     """
-    carried = [node for node in model.graph.all_nodes() if _carries(node)]
+    carried = [node for node in all_nodes(model.graph) if _carries(node)]
     for index, node in enumerate(carried):
         function = ir.serde.deserialize_function(_function(node, f"graph_{index}"))
         model.functions[function.identifier()] = function

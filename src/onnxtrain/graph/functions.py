@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 import onnx.inliner
+import onnx.shape_inference
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
@@ -18,6 +19,7 @@ from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
 from onnxtrain.graph.tidy import tidy
+from onnxtrain.graph.walk import all_nodes
 
 DEEPEST = 16
 """Bodies may use operators that have bodies; no chain of them is this long."""
@@ -45,7 +47,8 @@ def inline_functions(model: ir.Model) -> None:
 
 def _converted(model: ir.Model) -> ir.Graph:
     """The main graph with functions inlined by ONNX, which converts them to the model's opset."""
-    graph = ir.from_proto(onnx.inliner.inline_local_functions(ir.to_proto(model), True)).graph
+    typed = onnx.shape_inference.infer_shapes(ir.to_proto(model))  # ONNX converts typed nodes only
+    graph = ir.from_proto(onnx.inliner.inline_local_functions(typed, True)).graph
     for name, value in graph.initializers.items():
         if name in model.graph.initializers:
             value.const_value = model.graph.initializers[name].const_value
@@ -82,7 +85,7 @@ def expand_functions(
         among: Gives the nodes in question; all of the model's by default.
     """
     for _ in range(DEEPEST):
-        nodes = model.graph.all_nodes() if among is None else among()
+        nodes = all_nodes(model.graph) if among is None else among()
         replaced = [node for node in nodes if not keep(node)]
         bodies = [(node, body) for node in replaced if (body := _body(node, model)) is not None]
         if not bodies:

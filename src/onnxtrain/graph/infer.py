@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import onnx
@@ -11,25 +11,23 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
 from onnxtrain.graph.bindings import opset_of, paired
-from onnxtrain.graph.declared import (
-    contradicts,
-    doubt_carried,
-    forget_negative,
-    free_sizes,
-    is_computed,
-    settle_carried,
-    undeclare,
-)
+from onnxtrain.graph.declared import believe, forget_negative, settle_carried, undeclare
 from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.typecheck import check_types
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX, parse_dtype
 
 SMALL = 1024
 """Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
-_DOUBTED = "onnxtrain.doubted"
-"""Set in a graph whose declared shapes have been looked at."""
+_FOUND = "onnxtrain.found"
+"""Where a graph keeps the types and shapes of the inputs that its values were inferred from."""
+MOST_RESULTS = 10_000
+"""How many results of inferring single nodes are kept: layers of a model are mostly alike."""
 KEEP_SHAPE = frozenset({"BatchNormalization", "Dropout", "GroupNormalization"})
 """Operators without inference in some opsets, whose first output is shaped like the first input."""
+
+Typed = tuple[ir.TypeProtocol | None, ir.Shape | None]
+_results: dict[Hashable, list[Typed | None]] = {}
 
 
 def infer(model: ir.Model) -> ir.Model:
@@ -39,11 +37,50 @@ def infer(model: ir.Model) -> ir.Model:
         GraphError: if the model contradicts its operators' schemas.
     """
     schemas.ensure_registered()
-    if not model.graph.meta.get(_DOUBTED):
+    given = _given(model.graph)
+    before = model.graph.meta.get(_FOUND)
+    if before is None:
         _doubt(model)
-    _settle(model)
+    elif not _agrees(before, given) or not _completed(model):
+        _settle(model)
+    model.graph.meta[_FOUND] = given
     check_types(model)
     return model
+
+
+def _given(graph: ir.Graph) -> dict[str, Hashable]:
+    """Types and shapes of the inputs of a graph."""
+    return {str(v.name): (v.type, None if v.shape is None else v.shape.dims) for v in graph.inputs}
+
+
+def _agrees(before: Mapping[str, Hashable], now: Mapping[str, Hashable]) -> bool:
+    """Whether inputs that were there before are still what they were."""
+    return all(name not in before or before[name] == one for name, one in now.items())
+
+
+def _completed(model: ir.Model) -> bool:
+    """Infer the nodes that were added to an inferred graph one by one; whether that was enough."""
+    for node in all_nodes(model.graph):
+        known = [value for value in node.outputs if not _is_open(value)]
+        if len(known) == len(node.outputs):
+            continue
+        before = [(value, value.type, value.shape) for value in known]
+        try:
+            infer_node(node, model.graph.opset_imports)
+        except GraphError:
+            return False
+        for value, type_, shape in before:
+            value.type, value.shape = type_, shape
+        if any(_is_open(value) for value in node.outputs):
+            return False
+    return True
+
+
+def _is_open(value: ir.Value) -> bool:
+    """Whether the type or the shape of a value is not known."""
+    if not value.name:
+        return False
+    return value.type is None or (value.shape is None and isinstance(value.type, ir.TensorType))
 
 
 def _settle(model: ir.Model) -> None:
@@ -54,50 +91,23 @@ def _settle(model: ir.Model) -> None:
 
 
 def _doubt(model: ir.Model) -> None:
-    """Correct the shapes that a model declares where they cannot be right.
-
-    A scalar that nothing confirms is not believed: some exporters write one for any shape.
-    """
+    """Infer without the shapes that a model declares, and again with those that are news."""
     forget_negative(model)
-    symbols = free_sizes(model.graph)
-    found = _inferred(model, declared=False)
-    _settle(found)
-    for graph, typed in zip(model.graphs(), found.graphs(), strict=True):
-        doubt_carried(graph, typed)
-        known = {v.name: v.shape for node in typed for v in node.outputs if v.shape is not None}
-        for value in dict.fromkeys((*graph.outputs, *(v for node in graph for v in node.outputs))):
-            shape = known.get(value.name)
-            if value.shape is None:
-                continue
-            if shape is not None and contradicts(value.shape, shape, symbols):
-                value.shape = shape.copy()
-            elif shape is None and len(value.shape) == 0 and is_computed(value, model):
-                value.shape = None
-    model.graph.meta[_DOUBTED] = True
+    declared = undeclare(model)
+    _settle(model)
+    if believe(model, declared):
+        _settle(model)
 
 
 def _propagate(model: ir.Model) -> None:
-    """Write what inference finds into the values of a model."""
-    for graph, typed in zip(model.graphs(), _inferred(model).graphs(), strict=True):
-        _merge(graph, typed)
-
-
-def _inferred(model: ir.Model, declared: bool = True) -> ir.Model:
-    """A copy of a model with types and shapes by ONNX's own inference.
-
-    Args:
-        model: The model.
-        declared: Whether the shapes that its values have already are taken into account.
-    """
+    """Write what ONNX's own inference finds into the values of a model."""
     with _large_initializers_as_inputs(model.graph):
         proto = maps.written(model)
-    if not declared:
-        undeclare(proto.graph, model.graph.opset_imports)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         raise GraphError(f"types or shapes of the model do not fit: {error}") from error
-    return maps.read(inferred)
+    _Merge().graph(model.graph, inferred.graph)
 
 
 def _complete(model: ir.Model) -> bool:
@@ -108,10 +118,12 @@ def _complete(model: ir.Model) -> bool:
     shape of their first input.
     """
     found = False
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
+        if all(value.type is not None for value in node.outputs):
+            continue
         version = opset_of(node, model.graph.opset_imports)
         schema = schemas.get(node.domain, node.op_type, version)
-        if schema is None or all(value.type is not None for value in node.outputs):
+        if schema is None:
             continue
         types = {f.type_str: v.type for f, v in paired(schema.inputs, node.inputs) if v is not None}
         for formal, value in paired(schema.outputs, node.outputs):
@@ -166,54 +178,119 @@ def _large_initializers_as_inputs(graph: ir.Graph) -> Iterator[None]:
         graph.initializers.update(order)
 
 
-def _merge(graph: ir.Graph, typed: ir.Graph) -> None:
-    """Copy what inference found onto the values of the same name."""
-    known: dict[str, ir.Value] = {}
-    for node in typed:
-        known.update((v.name, v) for v in node.outputs if v.name)
-    for value in [*graph.outputs, *(v for node in graph for v in node.outputs)]:
-        found = known.get(value.name or "")
-        if found is None:
-            continue
-        if found.type is not None:
-            value.type = found.type
-        if found.shape is not None and (value.shape is None or not _finer(value.shape, found)):
-            value.shape = found.shape.copy()
+class _Merge:
+    """Copies what inference found onto the values of the same name; equal types are read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[bytes, Typed] = {}
+
+    def graph(self, graph: ir.Graph, typed: onnx.GraphProto) -> None:
+        """Merge a graph and the bodies of its nodes."""
+        known = {info.name: info.type for info in (*typed.value_info, *typed.output)}
+        for value in graph.outputs:
+            self._value(value, known)
+        for node, found in zip(graph, typed.node, strict=True):
+            for value in node.outputs:
+                self._value(value, known)
+            if any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+                for attribute in found.attribute:
+                    if attribute.type == onnx.AttributeProto.GRAPH:
+                        self.graph(node.attributes[attribute.name].as_graph(), attribute.g)
+
+    def _value(self, value: ir.Value, known: Mapping[str, onnx.TypeProto]) -> None:
+        proto = known.get(value.name or "")
+        if proto is None:
+            return
+        type_, shape = self._typed(proto)
+        value.type = type_ or value.type
+        if shape is not None and (value.shape is None or not _finer(value.shape, shape)):
+            value.shape = shape
+
+    def _typed(self, proto: onnx.TypeProto) -> Typed:
+        key = proto.SerializeToString()
+        if key not in self._read:
+            self._read[key] = _frozen(proto)
+        return self._read[key]
 
 
-def _finer(shape: ir.Shape, found: ir.Value) -> bool:
+def _finer(shape: ir.Shape, found: ir.Shape) -> bool:
     """Whether the shape already known says more than the inferred one."""
-    assert found.shape is not None
-    if len(shape) != len(found.shape):
+    if len(shape) != len(found):
         return False
     return any(
         isinstance(new, ir.SymbolicDim) and new.value is None and isinstance(old, int)
-        for old, new in zip(shape, found.shape, strict=True)
+        for old, new in zip(shape, found, strict=True)
     )
 
 
 def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
     """Write types and shapes into the outputs of one node, as far as its inputs tell."""
+    if any(v is not None and (v.type is None or v.name is None) for v in node.inputs):
+        _schema_of(node, imports)
+        return
+    key = _key(node, imports)
+    if key is None or key not in _results:
+        found = _inferred_outputs(node, imports)
+        if key is None or found is None:
+            _write(node, found or [])
+            return
+        if len(_results) > MOST_RESULTS:
+            _results.clear()
+        _results[key] = found
+    _write(node, _results[key])
+
+
+def _write(node: ir.Node, found: Sequence[Typed | None]) -> None:
+    for value, typed in zip(node.outputs, found, strict=False):
+        if typed is not None:
+            value.type, value.shape = typed
+
+
+def _schema_of(node: ir.Node, imports: dict[str, int]) -> onnx.defs.OpSchema | None:
+    """The schema of a node; None if it is of a domain that has none for it."""
     version = opset_of(node, imports)
     schema = schemas.get(node.domain, node.op_type, version)
+    if schema is None and node.domain == ONNX:
+        raise GraphError(
+            f"opset {version} has no operator {node.op_type}, which node '{node.name}' needs\n"
+            "  convert the model to a newer opset"
+        )
+    return schema
+
+
+def _key(node: ir.Node, imports: dict[str, int]) -> Hashable | None:
+    """All that the result of inferring a node depends on; None if that cannot be compared."""
+    attributes = []
+    for attribute in node.attributes.values():
+        if not isinstance(attribute.value, (int, float, str, tuple)):
+            return None
+        attributes.append((attribute.name, attribute.type, attribute.value))
+    given = tuple(None if value is None else _given_by(value) for value in node.inputs)
+    named = tuple(bool(value.name) for value in node.outputs)
+    opsets = tuple(imports.items())
+    return (node.domain, node.op_type, node.version, opsets, tuple(attributes), given, named)
+
+
+def _given_by(value: ir.Value) -> Hashable:
+    """Type, shape and, if it is a small constant, content of a value."""
+    data = value.const_value
+    content = None if data is None or data.nbytes > SMALL else (data.shape.numpy(), data.tobytes())
+    return (value.type, None if value.shape is None else value.shape.dims, content)
+
+
+def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | None] | None:
+    """Types and shapes of a node's outputs by ONNX's own inference; None without a schema."""
+    schema = _schema_of(node, imports)
     if schema is None:
-        if node.domain == ONNX:
-            raise GraphError(
-                f"opset {version} has no operator {node.op_type}, which node '{node.name}' needs\n"
-                "  convert the model to a newer opset"
-            )
-        return
+        return None
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
-        if value is None:
-            continue
-        if value.type is None or value.name is None:
-            return
-        types[value.name] = ir.serde.serialize_value(value).type
-        constant = value.const_value
-        if constant is not None and constant.nbytes <= SMALL:
-            data[value.name] = ir.serde.serialize_tensor(constant)
+        if value is not None:
+            types[str(value.name)] = ir.serde.serialize_value(value).type
+            constant = value.const_value
+            if constant is not None and constant.nbytes <= SMALL:
+                data[str(value.name)] = ir.serde.serialize_tensor(constant)
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema,
@@ -224,10 +301,13 @@ def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
         )
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError) as error:
         raise GraphError(f"types or shapes of node '{node.name}' do not fit: {error}") from error
-    for value in node.outputs:
-        proto = found.get(value.name or "")
-        if proto is not None:
-            typed = ir.serde.deserialize_value_info_proto(
-                onnx.ValueInfoProto(name=value.name, type=proto), None
-            )
-            value.type, value.shape = typed.type, typed.shape
+    protos = [found.get(value.name or "") for value in node.outputs]
+    return [None if proto is None else _frozen(proto) for proto in protos]
+
+
+def _frozen(proto: onnx.TypeProto) -> Typed:
+    """A type and a shape that several values may have."""
+    type_, shape = maps.type_and_shape(proto)
+    if shape is not None:
+        shape.freeze()
+    return type_, shape

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.infer import declare_constant
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
 
 _GIVEN = 2
@@ -21,7 +22,7 @@ _GIVEN = 2
 
 def settle_loops(model: ir.Model) -> None:
     """Bring every Loop into that form, inner ones first, in place."""
-    for node in reversed(list(model.graph.all_nodes())):
+    for node in reversed(list(all_nodes(model.graph))):
         if node.domain == ONNX and node.op_type == "Loop" and "body" in node.attributes:
             body = node.attributes["body"].as_graph()
             for value in body.inputs[:_GIVEN]:

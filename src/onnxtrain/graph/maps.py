@@ -45,6 +45,16 @@ def written(model: ir.Model) -> onnx.ModelProto:
     return proto
 
 
+def type_and_shape(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
+    """A type in protobuf as onnx-ir has it; a map has none."""
+    if _is_map(proto):
+        return None, None
+    return (
+        ir.serde.deserialize_type_proto_for_type(proto),
+        ir.serde.deserialize_type_proto_for_shape(proto),
+    )
+
+
 def _ends(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from (*graph.inputs, *graph.outputs)
 

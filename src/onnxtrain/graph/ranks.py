@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
 
 _SHAPE_INPUT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
@@ -23,7 +24,7 @@ _KEEP_RANK = frozenset(
 def complete_ranks(model: ir.Model) -> bool:
     """Write ranks into values of unknown shape, in place; whether there were any."""
     found = False
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         if node.domain != ONNX or not node.outputs or node.outputs[0].shape is not None:
             continue
         rank = _rank(node)

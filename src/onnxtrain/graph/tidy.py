@@ -6,6 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.bodies import subgraphs
+from onnxtrain.graph.walk import all_nodes
 
 
 def tidy(model: ir.Model) -> None:
@@ -17,8 +18,8 @@ def tidy(model: ir.Model) -> None:
 
 def name_nodes(graph: ir.Graph) -> None:
     """Give every node a name, since errors, profiles and gradients speak of nodes by name."""
-    taken = {str(node.name) for node in graph.all_nodes() if node.name}
-    for node in graph.all_nodes():
+    taken = {str(node.name) for node in all_nodes(graph) if node.name}
+    for node in all_nodes(graph):
         if not node.name:
             base = next((v.name for v in node.outputs if v.name), None) or node.op_type
             node.name = _fresh(f"{node.op_type}_{base}", taken)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
-from onnxtrain.graph import schemas
-from onnxtrain.graph.bindings import opset_of, paired
+from onnxtrain.graph.bindings import Signature, opset_of, paired, signature
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import op_name, type_string
 
 
@@ -18,39 +17,40 @@ def check_types(model: ir.Model) -> None:
         GraphError: naming the first node that contradicts its schema.
     """
     imports = model.graph.opset_imports
-    for node in model.graph.all_nodes():
-        schema = schemas.get(node.domain, node.op_type, opset_of(node, imports))
-        if schema is not None:
-            _check_counts(node, schema)
-            _check_agreement(node, schema)
+    for node in all_nodes(model.graph):
+        known = signature(node, opset_of(node, imports))
+        if known is not None:
+            _check_counts(node, known)
+            _check_agreement(node, known)
 
 
-def _check_counts(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
-    for what, count, least, most in (
-        ("inputs", len(node.inputs), schema.min_input, schema.max_input),
-        ("outputs", len(node.outputs), schema.min_output, schema.max_output),
+def _check_counts(node: ir.Node, known: Signature) -> None:
+    for what, count, (least, most) in (
+        ("inputs", len(node.inputs), known.input_counts),
+        ("outputs", len(node.outputs), known.output_counts),
     ):
         if not least <= count <= most:
             allowed = str(least) if least == most else f"{least} to {most}"
             raise GraphError(f"{_shown(node)} has {count} {what}, but it takes {allowed}")
 
 
-def _check_agreement(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
+def _check_agreement(node: ir.Node, known: Signature) -> None:
     """Values with the same type name have the same type."""
     seen: dict[str, tuple[str, str]] = {}
-    constrained = {c.type_param_str for c in schema.type_constraints}
-    pairs = [*paired(schema.inputs, node.inputs), *paired(schema.outputs, node.outputs)]
+    pairs = [*paired(known.inputs, node.inputs), *paired(known.outputs, node.outputs)]
     for formal, value in pairs:
         if value is None or value.dtype is None:
             continue
         found, name = type_string(value.type), formal.type_str
-        wanted, because = seen.get(name, (found, "")) if name in constrained else (name, "")
+        wanted, because = seen.get(name, (found, "")) if name in known.variables else (name, "")
         if found != wanted:
+            because = f" like {because}" if because else ""
             raise GraphError(
                 f"{_shown(node)}: '{value.name}' for {formal.name} is {found}, but it must be "
                 f"{wanted}{because}\n  put a Cast before the node"
             )
-        seen.setdefault(name, (found, f" like '{value.name}' for {formal.name}"))
+        if name not in seen:
+            seen[name] = (found, f"'{value.name}' for {formal.name}")
 
 
 def _shown(node: ir.Node) -> str:

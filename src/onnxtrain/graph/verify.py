@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
+from onnxtrain.graph.walk import all_nodes
 
 
 def verify(model: ir.Model) -> None:
@@ -15,12 +16,13 @@ def verify(model: ir.Model) -> None:
     """
     imports = model.graph.opset_imports
     functions = {(f.domain, f.name) for f in model.functions.values()}
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         known = node.domain in imports or (node.domain, node.op_type) in functions
         if not known and not (node.domain == "" and "ai.onnx" in imports):
             raise GraphError(
                 f"node '{node.name}' ({node.op_type}) uses domain '{node.domain or 'ai.onnx'}', "
-                "which the model does not import"
+                "which the model does not import\n"
+                "  add the domain to the opset imports, and a kernel for the operator"
             )
     _scope(model.graph, set())
 

@@ -43,11 +43,12 @@ def in_place_accumulator(
     host_out=[0],
     mutates=["accumulation_buffer"],
     view={"accumulation_buffer": 1},
+    needs=["taken"],
     T=FLOATS,
     T_GRAD=FLOATS,
 )
 def in_place_accumulator_v2(
-    accumulation_buffer: Tensor, value: Tensor, overwrite_flag: Any = None
+    accumulation_buffer: Tensor, value: Tensor, overwrite_flag: Any = None, *, taken: bool = False
 ) -> tuple[Tensor, Tensor]:
     """buffer += value, or buffer = value if the flag is set; always reports an update."""
     if accumulation_buffer.shape != value.shape:
@@ -56,10 +57,23 @@ def in_place_accumulator_v2(
             f"is not that of the value {tuple(value.shape)}"
         )
     if overwrite_flag is not None and single(overwrite_flag):
-        accumulation_buffer.copy_(value)
+        if taken and _replaces(value, accumulation_buffer):
+            accumulation_buffer.set_(value)  # type: ignore[call-overload]
+        else:
+            accumulation_buffer.copy_(value)
     else:
-        accumulation_buffer.add_(value.to(accumulation_buffer.dtype))
+        accumulation_buffer.add_(value)
     return torch.ones(1, dtype=torch.bool), accumulation_buffer
+
+
+def _replaces(value: Tensor, buffer: Tensor) -> bool:
+    """Whether a buffer may have the memory of a value for its own: laid out alike, and no more."""
+    return (
+        value.dtype == buffer.dtype
+        and value.device == buffer.device
+        and value.is_contiguous()
+        and value.untyped_storage().nbytes() == value.numel() * value.element_size()
+    )
 
 
 @kernel("ZeroGradient", domain=MS, updates=["old_gradient"], view="old_gradient", T1=FLOATS)

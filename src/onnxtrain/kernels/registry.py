@@ -33,9 +33,14 @@ RESOURCES = frozenset(
         "in_shapes",
         "out_shape",
         "out_types",
+        "taken",
     }
 )
-"""What a kernel may ask for with ``needs``; the planner binds it as a keyword argument."""
+"""What a kernel may ask for with ``needs``; the planner binds it as a keyword argument.
+
+``taken`` tells that what it overwrites is bound and nobody needs its other inputs any more: it may
+keep their memory instead of copying it.
+"""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -55,6 +60,7 @@ class Kernel:
         host: Inputs that arrive as Python values (nested lists of numbers) instead of tensors.
         host_out: Outputs (by index) that are made on the CPU whatever the provider.
         view: Input whose storage the outputs may share, or a map from input to output index.
+        whole: Whether views have every element of the input exactly once, as a reshaped one has.
         inplace: Inputs that may be overwritten by the first output, through ``out=``.
         mutates: Inputs that are always overwritten.
         updates: Inputs that are overwritten if they are bound state (then ``update=True``).
@@ -77,6 +83,7 @@ class Kernel:
     host: tuple[str, ...] = ()
     host_out: tuple[int, ...] = ()
     view: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
+    whole: bool = False
     inplace: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()
     updates: tuple[str, ...] = ()
@@ -214,7 +221,8 @@ class KernelRegistry:
             text += f"\n  have  {item.describe()}"
         if not have:
             text += f"\n  have  no kernel for this operator{self._elsewhere(domain, op)}"
-            text += "\n  add one with @kernel to a KernelRegistry and hand it to the session"
+            text += "\n  declare one with @kernel(..., registry=default_registry()),"
+            text += " or hand the session a KernelRegistry that has one"
         return text
 
     def _elsewhere(self, domain: str, op: str) -> str:
@@ -246,6 +254,7 @@ def kernel(
     host: Sequence[str] = (),
     host_out: Sequence[int] = (),
     view: str | Mapping[str, int] | None = None,
+    whole: bool = False,
     inplace: Sequence[str] = (),
     mutates: Sequence[str] = (),
     updates: Sequence[str] = (),
@@ -273,6 +282,7 @@ def kernel(
                 host=tuple(host),
                 host_out=tuple(host_out),
                 view=_views(view),
+                whole=whole,
                 inplace=tuple(inplace),
                 mutates=tuple(mutates),
                 updates=tuple(updates),

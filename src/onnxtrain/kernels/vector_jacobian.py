@@ -74,6 +74,7 @@ class _Call:
             "wanted": tuple(wanted),
             "opset": self.version,
             "deterministic": False,
+            "rng": None,
             "device": next(v.device for v in values if isinstance(v, Tensor)),
         }
         needs = {name: bound[name] for name in item.needs}

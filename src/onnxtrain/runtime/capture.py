@@ -9,88 +9,194 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from onnxtrain.kernels.lasting import keeping
+from onnxtrain.runtime import copies
+from onnxtrain.runtime.plan import Argument, Plan
 from onnxtrain.runtime.program import Program
 from onnxtrain.types import op_name
 
 WARM_UP = 2
 """Ordinary runs before a recording."""
 MOST = 8
-"""Recordings that are kept; each holds the memory of a step."""
+"""Shapes of inputs that are remembered; a recording of each holds the memory of its results."""
 LARGEST_HOST_INPUT = 64
 """Elements of an input on the host up to which its values may be a part of the key."""
+WAITING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results have a size that only the device knows."""
 
 Key = tuple[Any, ...]
+Work = Callable[..., tuple[Any, ...]]
+
+
+class CudaGraphs:
+    """Records work on a device as CUDA graphs, all in one pool of memory.
+
+    The graphs must be replayed one after the other, and what they give be copied before the next.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None
+
+    def obstacle(self) -> str | None:
+        """Why nothing can be recorded; None if it can."""
+        if self._device.type != "cuda":
+            return "only steps on a CUDA device are recorded"
+        return None
+
+    def record(
+        self, work: Callable[[], list[Any]], generators: Sequence[torch.Generator]
+    ) -> tuple[Callable[[], None], list[Any]]:
+        """Record work without doing it.
+
+        Returns:
+            What does the work, and its results, which are overwritten every time.
+        """
+        if self._stream is None or self._pool is None:
+            self._stream = torch.cuda.Stream(self._device)
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        states = [generator.get_state() for generator in generators]
+        before = torch.cuda.current_stream(self._device)
+        mode = "thread_local"
+        try:
+            with (
+                torch.cuda.device(self._device),
+                torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode=mode),
+            ):
+                results = work()
+        except Exception:
+            self._pool = None
+            torch.cuda.set_stream(before)
+            torch.cuda.synchronize(self._device)
+            for generator, state in zip(generators, states, strict=True):
+                # one that was in use when a recording broke off would wait for its end
+                generator.graphsafe_set_state(generator.clone_state())
+                generator.set_state(state)
+            raise
+        return graph.replay, results
 
 
 @dataclasses.dataclass
 class Recording:
-    """A recorded step: fill the inputs, replay, read the results."""
+    """A recorded step: fill the inputs, replay, read the results.
 
-    graph: torch.cuda.CUDAGraph
+    Attributes:
+        replay: Does the work again.
+        inputs: What the work reads, one for each argument.
+        copied: Which of them are filled; the others are a part of the key.
+        results: What the work writes.
+        kept: What else it reads and nobody else may hold.
+    """
+
+    replay: Callable[[], None]
     inputs: list[Any]
-    results: tuple[Any, ...]
+    copied: list[bool]
+    results: list[Any]
+    kept: list[object]
 
-    def replay(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The results for other inputs; the next replay overwrites them."""
-        for own, given in zip(self.inputs, args, strict=True):
-            if isinstance(own, torch.Tensor) and own.is_cuda:
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The results for other inputs; the next run overwrites them."""
+        for own, given, copied in zip(self.inputs, args, self.copied, strict=True):
+            if copied:
                 own.copy_(given, non_blocking=True)
-        self.graph.replay()
+        self.replay()
         return self.results
 
 
 class Recorder:
-    """Runs a program, recorded where that is possible.
+    """Does work, recorded where that is possible.
+
+    Args:
+        work: What to do: takes tensors, gives values; all else that it reads stays where it is.
+        outputs: Which of its results are wanted.
+        programs: The programs that it runs.
+        arguments: What it takes.
+        graphs: Where recordings are made; those of other recorders share their memory.
+        why_not: A reason not to record that the programs do not show.
 
     Attributes:
         why_not: Why steps are not recorded; None if they are.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.why_not = obstacle(program)
+    def __init__(
+        self,
+        work: Work,
+        outputs: Sequence[int],
+        programs: Sequence[Program],
+        arguments: Sequence[Argument] = (),
+        graphs: CudaGraphs | None = None,
+        why_not: str | None = None,
+    ) -> None:
+        self._work = work
+        self._outputs = tuple(outputs)
+        self._programs = tuple(programs)
+        self._host = [argument.host for argument in arguments]
+        self._device = programs[0].device
+        self.graphs = graphs or CudaGraphs(self._device)
+        found = (self.graphs.obstacle(), why_not, *(obstacle(p.plan) for p in programs))
+        self.why_not = next((reason for reason in found if reason), None)
         self._known: collections.OrderedDict[Key, int | Recording] = collections.OrderedDict()
-        self._bindings = program.bindings
+        self._bindings = self._bound()
 
     @property
     def recordings(self) -> int:
         """How many recordings there are."""
         return sum(isinstance(known, Recording) for known in self._known.values())
 
-    def run(self, args: Sequence[Any], outputs: Sequence[int]) -> list[Any]:
-        """Some of the program's outputs, in storage that later runs leave alone."""
-        key = None if self.why_not else self._key(args)
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The wanted results, in storage that later runs leave alone."""
+        recording = None if self.why_not else self._recording(args)
+        if recording is None:
+            return self._wanted(*args)
+        return [self._own(result) for result in recording.run(args)]
+
+    def _wanted(self, *args: Any) -> list[Any]:
+        results = self._work(*args)
+        return [results[index] for index in self._outputs]
+
+    def _recording(self, args: Sequence[Any]) -> Recording | None:
+        """The recording for such inputs, made when it is time; None for an ordinary run."""
+        key = self._key(args)
         if key is None:
-            results = self.program(*args)
-            return [results[index] for index in outputs]
-        if self._bindings != self.program.bindings:
+            return None
+        if self._bindings != self._bound():
             self._known.clear()
-            self._bindings = self.program.bindings
+            self._bindings = self._bound()
         known = self._known.setdefault(key, 0)
         self._known.move_to_end(key)
-        if isinstance(known, int) and known < WARM_UP:
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+        if isinstance(known, Recording):
+            return known
+        if known < WARM_UP:
             self._known[key] = known + 1
-            results = self.program(*args)
-            return [results[index] for index in outputs]
-        recording = known if isinstance(known, Recording) else self._record(key, args)
-        if recording is None:
-            return self.run(args, outputs)
-        results = recording.replay(args)
-        return [_kept(results[index]) for index in outputs]
+            return None
+        return self._record(key, args)
+
+    def _bound(self) -> tuple[int, ...]:
+        return tuple(program.bindings for program in self._programs)
+
+    def _is_fixed(self, value: torch.Tensor, host: bool) -> bool:
+        """Whether the host reads a value when the step is recorded."""
+        return host or value.device.type != self._device.type
 
     def _key(self, args: Sequence[Any]) -> Key | None:
         """What a recording depends on: shapes and types, and values that the host reads."""
         parts = []
-        for argument, value in zip(self.program.plan.inputs, args, strict=True):
+        for value, host in zip(args, self._host, strict=True):
             if not isinstance(value, torch.Tensor):
                 return None
             part: Key = (value.dtype, value.shape)
-            if argument.host or not value.is_cuda:
+            if self._is_fixed(value, host):
                 if value.numel() > LARGEST_HOST_INPUT:
                     return None
                 part = (*part, tuple(value.reshape(-1).tolist()))
@@ -99,40 +205,39 @@ class Recorder:
 
     def _record(self, key: Key, args: Sequence[Any]) -> Recording | None:
         """Record a step without running it; None (and a reason) if something forbids that."""
-        inputs = [
-            arg.clone() if isinstance(arg, torch.Tensor) and arg.is_cuda else arg for arg in args
-        ]
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.program.rng)
+        copied = [not self._is_fixed(v, host) for v, host in zip(args, self._host, strict=True)]
+        inputs = [v.clone() if c else v for v, c in zip(args, copied, strict=True)]
+        generators = [program.rng for program in self._programs]
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                results = self.program(*inputs)
+            with keeping() as kept:
+                replay, results = self.graphs.record(lambda: self._wanted(*inputs), generators)
         except Exception as error:
-            torch.cuda.synchronize(self.program.device)
             self.why_not = str(error).splitlines()[0]
             self._known.clear()
             return None
-        recording = Recording(graph, inputs, results)
+        recording = Recording(replay, inputs, copied, results, kept)
         self._known[key] = recording
-        while len(self._known) > MOST:
-            self._known.popitem(last=False)
         return recording
 
+    def _own(self, value: Any) -> Any:
+        """A result outside of the memory that the next run overwrites."""
+        on_device = isinstance(value, torch.Tensor) and value.device.type == self._device.type
+        return value.clone() if on_device else value
 
-def obstacle(program: Program) -> str | None:
-    """Why a program cannot be recorded, as far as its plan tells; None if it seems possible."""
-    if program.device.type != "cuda":
-        return "only steps on a CUDA device are recorded"
-    if program.plan.yields:
+
+def obstacle(plan: Plan) -> str | None:
+    """Why a plan cannot be recorded, as far as it tells; None if it seems possible."""
+    if plan.yields:
         return "the loss is computed outside of the step"
-    for step in program.steps:
+    to_host = copies.declared(copies.to_host)
+    for step in plan.block.walk():
         name = op_name(step.kernel.domain, step.kernel.op)
+        if step.kernel is to_host:
+            return f"the host waits for '{step.args[0]}'"
         if step.kernel.special is not None:
             return f"{name} (node '{step.node}') does more than compute"
+        if step.kernel.op in WAITING:
+            return f"the size of what {name} (node '{step.node}') gives depends on values"
         if "rng_host" in step.keywords.values():
             return f"{name} (node '{step.node}') draws on the host"
     return None
-
-
-def _kept(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) and value.is_cuda else value

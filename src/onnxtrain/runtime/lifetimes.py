@@ -12,15 +12,24 @@ from onnxtrain.runtime.plan import Block, Step
 
 
 class Storages:
-    """Which names may share storage: sets joined by the ``view`` facts of kernels."""
+    """Which names may share storage: sets joined by the ``view`` facts of kernels.
+
+    Attributes:
+        fresh: Names with storage of their own.
+        whole: Names that have every element of fresh storage once, whatever their shape.
+    """
 
     def __init__(self, block: Block) -> None:
         self._parent: dict[str, str] = {}
         self.fresh: set[str] = set()
+        self.whole: set[str] = set()
         for step in block.walk():
             sharing = {out for _, out in shared(step)}
             self.fresh |= set(step.written) - sharing
+            self.whole |= set(step.written) - sharing
             for source, out in shared(step):
+                if step.kernel.whole and source in self.whole:
+                    self.whole.add(out)
                 self.join(source, out)
 
     def root(self, name: str) -> str:
@@ -102,6 +111,26 @@ def assign(
             step.frees += ("_",)
 
 
+def hand_over(block: Block, fixed: set[str], state: set[str]) -> None:
+    """Let steps keep inputs that die in them in place of bound tensors, instead of copying them.
+
+    That gives the bound tensors other addresses, which a recorded step would not know.
+    """
+    storages = Storages(block)
+    final = _last_by_storage(_last_reads(block), storages)
+    kept = {storages.root(name) for name in fixed | _seen_outside(block)}
+    for index, step in enumerate(block.steps):
+        kernel = step.kernel
+        if "taken" not in kernel.needs:
+            continue
+        pairs = [(kernel.input_name(i), name) for i, name in enumerate(step.reads) if name]
+        overwritten = {name for parameter, name in pairs if parameter in kernel.mutates}
+        others = [n for p, n in pairs if p not in kernel.mutates and p not in kernel.host]
+        roots = [storages.root(name) for name in others]
+        dying = all(final.get(root) == index and root not in kept for root in roots)
+        step.keywords["taken"] = repr(dying and overwritten <= state)
+
+
 def _seen_outside(block: Block) -> set[str]:
     """Names whose storage others hold: what a step hands out in its middle, and gets back."""
     yields = [step for step in block.steps if step.kernel.special == "yield"]
@@ -146,7 +175,7 @@ def _reusable(
         if name is None or step.kernel.input_name(position) not in step.kernel.inplace:
             continue
         root = storages.root(name)
-        dies = final.get(root) == index and root not in kept and name in storages.fresh
+        dies = final.get(root) == index and root not in kept and name in storages.whole
         if dies and not _read_otherwise(step, name, storages) and _fits(values.get(name), output):
             return name
     return None

@@ -84,6 +84,7 @@ class _Lowering:
         self.handed: dict[ir.Value, ir.Value] = {}
         self.values: dict[str, ir.Value] = {}
         self.missing: list[str] = []
+        self.kernels: dict[ir.Node, Kernel | None] = {}
 
     def plan(self) -> Plan:
         graph = self.model.graph
@@ -101,6 +102,8 @@ class _Lowering:
         fixed = {*block.parameters, *self.constants, *self.state.values()}
         lifetimes.own_outputs(block, fixed, self.function(copies.declared(copies.copy)))
         lifetimes.assign(block, fixed, self.values, reuse=self.options.reuse)
+        if self.options.reuse and self.options.provider is CPU:
+            lifetimes.hand_over(block, fixed, set(self.state.values()))
         outputs = tuple(
             dataclasses.replace(self._argument(v), local=local)
             for v, local in zip(graph.outputs, block.results, strict=True)
@@ -131,11 +134,16 @@ class _Lowering:
         return scheduled(found, graph, self.state)
 
     def _resolve(self, node: ir.Node, provider: Provider) -> Kernel | None:
+        kernel = self._resolve_quietly(node) if provider is self.options.provider else None
         version = opset_of(node, self.model.graph.opset_imports)
-        types = bound_types(node, version)
         try:
-            kernel = self.registry.resolve(
-                node.domain, node.op_type, version, types, provider, node.name or ""
+            kernel = kernel or self.registry.resolve(
+                node.domain,
+                node.op_type,
+                version,
+                bound_types(node, version),
+                provider,
+                node.name or "",
             )
         except NoKernelError as error:
             self.missing.append(str(error))
@@ -296,10 +304,13 @@ class _Lowering:
         return True
 
     def _resolve_quietly(self, node: ir.Node) -> Kernel | None:
-        version = opset_of(node, self.model.graph.opset_imports)
-        return self.registry.find(
-            node.domain, node.op_type, version, bound_types(node, version), self.options.provider
-        )
+        if node not in self.kernels:
+            version = opset_of(node, self.model.graph.opset_imports)
+            types = bound_types(node, version)
+            self.kernels[node] = self.registry.find(
+                node.domain, node.op_type, version, types, self.options.provider
+            )
+        return self.kernels[node]
 
     def _read(self, value: ir.Value, *, on_host: bool | None, steps: list[Step]) -> str:
         """A name for a value where it is wanted (None: wherever it is), moved there if need be."""

@@ -23,6 +23,8 @@ def resource_text(
         return repr(deterministic)
     if resource == "opset":
         return repr(opset)
+    if resource == "taken":
+        return "False"  # until the lifetimes of values are known
     if resource == "node":
         return repr(node.name)
     if resource == "out_shape":

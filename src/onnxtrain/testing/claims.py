@@ -180,6 +180,20 @@ def wrong_sharing(call: Call) -> list[str]:
     return found
 
 
+def wrong_whole(call: Call) -> list[str]:
+    """Outputs of a ``whole`` kernel that do not have every element of the viewed input once."""
+    if not call.kernel.whole:
+        return []
+    args = call.inputs()
+    viewed = [(n, t) for n, t in call.tensors(args) if n in call.kernel.view]
+    outputs = [(i, t) for i, value in enumerate(call.run(args)) for t in _flat(value)]
+    return [
+        f"output {index} is not '{name}' in another shape"
+        for (index, output), (name, tensor) in itertools.product(outputs, viewed)
+        if output.numel() != tensor.numel() or _overlaps_itself(output)
+    ]
+
+
 def _declared(kernel: Kernel, name: str, index: int) -> bool:
     if name not in kernel.view:
         return False

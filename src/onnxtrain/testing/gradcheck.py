@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 import torch
 
@@ -52,6 +54,16 @@ class Point:
     case: Case
     inputs: Sequence[Value]
     seeds: dict[int, torch.Tensor]
+
+    @functools.cached_property
+    def model(self) -> onnx.ModelProto:
+        """The model of the row's one node."""
+        return one_node_model(self.case, self.inputs)
+
+    @functools.cached_property
+    def forward(self) -> InferenceSession:
+        """A session of that model."""
+        return InferenceSession(self.model, SessionOptions(seed=0))
 
     @property
     def wanted(self) -> list[int]:
@@ -101,7 +113,7 @@ def in_widest(at: Point) -> Point:
     """The same point, seen through the outputs of the widest type alone."""
     widest = max((seed.dtype.itemsize for seed in at.seeds.values()), default=0)
     seeds = {p: seed for p, seed in at.seeds.items() if seed.dtype.itemsize == widest}
-    return Point(at.case, at.inputs, seeds)
+    return at if len(seeds) == len(at.seeds) else Point(at.case, at.inputs, seeds)
 
 
 def is_exact(at: Point) -> bool:
@@ -122,6 +134,14 @@ def point(case: Case, inputs: Sequence[Value], outputs: Sequence[Any]) -> Point:
         and value.dtype.is_floating_point
     }
     return Point(case, inputs, seeds)
+
+
+def drawn(case: Case, dtype: DataType) -> Point:
+    """The point of a row's own inputs in one type."""
+    at = Point(case, draw(case, dtype), {})
+    feeds = {k: on_device(v, "cpu") for k, v in feeds_of(case, at.inputs).items()}
+    at.seeds.update(point(case, at.inputs, at.forward.run_torch(None, feeds)).seeds)
+    return at
 
 
 def widened(at: Point) -> Point:
@@ -146,7 +166,7 @@ def _compared(case: Case) -> list[int]:
 
 def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
     """The gradients that the gradient graph of the one-node model gives."""
-    model = prepare(load_model(one_node_model(at.case, at.inputs)))
+    model = prepare(load_model(at.model))
     graph = model.graph
     xs = [v for i in at.wanted for v in graph.inputs if v.name == input_name(at.case, i)]
     seeds: dict[ir.Value, ir.Value] = {}
@@ -203,19 +223,16 @@ def along(direction: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]) -> S
     return _slope(terms)
 
 
-def by_differences(
-    at: Point, direction: Sequence[torch.Tensor], session: InferenceSession | None = None
-) -> Slope:
+def by_differences(at: Point, direction: Sequence[torch.Tensor]) -> Slope:
     """The same derivative by a central difference of the forward model."""
     step = STEP if is_exact(at) else WIDE_STEP
-    runs = session or forward_of(at)
 
     def outputs(length: float) -> list[Any]:
         inputs = list(at.inputs)
         for index, d in zip(at.wanted, direction, strict=True):
             moved = inputs[index] + length * d  # type: ignore[operator]
             inputs[index] = moved.to(inputs[index].dtype)  # type: ignore[union-attr]
-        return runs.run_torch(None, feeds_of(at.case, inputs))
+        return at.forward.run_torch(None, feeds_of(at.case, inputs))
 
     ahead, behind = outputs(step), outputs(-step)
     terms = [
@@ -223,11 +240,6 @@ def by_differences(
         for position, seed in at.seeds.items()
     ]
     return _slope(terms)
-
-
-def forward_of(at: Point) -> InferenceSession:
-    """A session of the forward model of a point."""
-    return InferenceSession(one_node_model(at.case, at.inputs), SessionOptions(seed=0))
 
 
 def _slope(terms: Sequence[torch.Tensor]) -> Slope:

@@ -17,6 +17,7 @@ FAMILIES = (
     "attention",
     "collective",
     "control",
+    "flash_attention",
     "gist",
     "interop",
     "loss",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.formats.adapter import write_adapter
+from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.adapter import read_adapter, write_adapter
 from onnxtrain.formats.models import save_model, save_trained
 from onnxtrain.graph.load import Source
 from onnxtrain.training.selection import Selection
@@ -21,7 +23,7 @@ from onnxtrain.transforms.lora import (
     delta,
     initial_values,
 )
-from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, find_layers
+from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, Layout, find_layers
 from onnxtrain.transforms.write_back import write_back
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -57,6 +59,28 @@ class Adapters:
             wanted = Selection(include=[] if wanted == "auto" else listed)
         include = [f"*{A_SUFFIX}", f"*{B_SUFFIX}", *wanted.include]
         return Selection(include, wanted.exclude, wanted.last, wanted.biases)
+
+    def loaded(self, path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+        """Values of the adapters from a file of adapters, of which B has the factor in it.
+
+        Raises:
+            CheckpointError: if it cannot be read, or is for other layers or another rank.
+        """
+        tensors = read_adapter(path)
+        _check_layers(path, tensors, self._names)
+        values = {}
+        for layer in self._layers:
+            shapes = dict(zip((layer.a, layer.b), layer.shapes(self.config.rank), strict=True))
+            for name, shape in shapes.items():
+                if tensors[name].shape != shape:
+                    raise CheckpointError(
+                        f"adapter '{os.fspath(path)}' is of another rank or model: '{name}' is "
+                        f"{list(tensors[name].shape)} in it, {list(shape)} here"
+                    )
+            b = tensors[layer.b]
+            values[layer.a] = tensors[layer.a]
+            values[layer.b] = (b.astype(np.float64) / self.config.scale).astype(b.dtype)
+        return values
 
     def save(self, values: Arrays, path: str | os.PathLike[str]) -> None:
         """Write the model with the adapters added to its weights.
@@ -106,6 +130,39 @@ class Adapters:
         return name, (old.astype(np.float64) + change).astype(old.dtype)
 
 
+def config_of(source: Source, path: str | os.PathLike[str]) -> LoraConfig:
+    """The rank and the layers of a file of adapters for a model; the factor is in its values.
+
+    Raises:
+        CheckpointError: if it cannot be read, or has layers that the model has not.
+    """
+    tensors = read_adapter(path)
+    found = {layer.a: layer for layer in find_layers(source.model, "*")}
+    layers = [found[name] for name in tensors if name in found]
+    _check_layers(path, tensors, [name for layer in layers for name in (layer.a, layer.b)])
+    targets = [glob.escape(str(layer.weight.base.name)) for layer in layers]
+    layer = layers[0]
+    axis = 1 if layer.layout is Layout.RIGHT else 0
+    groups = layer.sites[0].groups if layer.layout is Layout.CONV else 1
+    return LoraConfig(rank=tensors[layer.a].shape[axis] // groups, targets=targets)
+
+
+def _check_layers(path: str | os.PathLike[str], tensors: Arrays, own: Sequence[str]) -> None:
+    """Refuse a file whose adapters are not those of the model.
+
+    Raises:
+        CheckpointError: if it has others, or none.
+    """
+    more, less = sorted(tensors.keys() - set(own)), sorted(set(own) - tensors.keys())
+    if more or less or not own:
+        shown = [f"it has '{more[0]}'" if more else "", f"it lacks '{less[0]}'" if less else ""]
+        raise CheckpointError(
+            f"adapter '{os.fspath(path)}' does not belong to these layers: "
+            f"{', '.join(filter(None, shown)) or 'it is empty'}\n"
+            f"  the layers have  {', '.join(own[:6]) or 'no adapters'}"
+        )
+
+
 def _constant(value: ir.Value) -> npt.NDArray[Any]:
     node = value.producer()
     tensor = value.const_value if node is None else node.attributes["value"].as_tensor()
@@ -119,4 +176,4 @@ def _same(model: ir.Model, layers: Sequence[Layer], config: LoraConfig) -> list[
     return [layer for layer in find_layers(model, config.targets) if layer.name in names]
 
 
-__all__ = ["Adapters", "LoraConfig"]
+__all__ = ["Adapters", "LoraConfig", "config_of"]

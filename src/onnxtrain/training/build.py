@@ -16,8 +16,11 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.verify import verify
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
+from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.mode import TrainingForm
 from onnxtrain.transforms.parameters import lift_weights
+from onnxtrain.transforms.precision import Narrowing
+from onnxtrain.transforms.precision_copies import read_copies
 from onnxtrain.transforms.training_graph import (
     RESET_INPUT,
     TrainingModels,
@@ -26,7 +29,7 @@ from onnxtrain.transforms.training_graph import (
     initializers_as_constants,
     parameters_to_inputs,
 )
-from onnxtrain.types import FIXED
+from onnxtrain.types import FIXED, DataType
 
 LOSSES = {
     "cross_entropy": onnxblock.loss.CrossEntropyLoss,
@@ -57,6 +60,7 @@ class Built:
     models: TrainingModels
     parameters: dict[str, ir.TensorProtocol]
     loss_inputs: list[str]
+    fusion: Fusion | None = None
 
     @property
     def trained(self) -> list[str]:
@@ -65,9 +69,10 @@ class Built:
 
     def state(self) -> CheckpointState:
         """Live tensors for the parameters, copied from the model."""
+        trained = set(self.trained)
         return CheckpointState(
             {
-                name: Parameter(name, tensor_of(tensor.numpy().copy()), name in self.trained)
+                name: Parameter(name, tensor_of(tensor.numpy().copy()), name in trained)
                 for name, tensor in self.parameters.items()
             }
         )
@@ -100,6 +105,9 @@ def build_training(
     form: TrainingForm,
     split: bool,
     required: Collection[str] = (),
+    compute: DataType | None = None,
+    scaled: bool = False,
+    fuse: bool = False,
 ) -> Built:
     """Take the parameters out of a prepared model, add the loss and differentiate.
 
@@ -112,6 +120,9 @@ def build_training(
         form: Training form.
         split: Whether the gradients of the outputs come from outside.
         required: Trained parameters that the loss must depend on.
+        compute: Type of 16 bits in which the training model computes; None for its own.
+        scaled: Whether the gradients are those of a loss that is scaled.
+        fuse: Whether nodes of the training model that are one operator become it.
 
     Raises:
         LossError: if the loss cannot be added, or is not a floating point scalar.
@@ -127,19 +138,30 @@ def build_training(
     }
     given = [str(v.name) for v in model.graph.inputs]
     parameters_to_inputs(model, moved)
-    optional = set(trained) - set(required)
-    if split:
-        models = build_split_model(
-            model, trainable=trained, outputs=outputs, form=form, optional=optional
-        )
-        return Built(models, parameters, [])
+    own = {node.name for node in model.graph}
     names = list(outputs)
-    if loss is not None:
+    if loss is not None and not split:
         model, names = _with_loss(model, loss, outputs)
-    models = build_models(model, trainable=trained, outputs=names, form=form, optional=optional)
+    added_nodes = {str(node.name) for node in model.graph} - own
+    fixed = {name: value for name, value in parameters.items() if name not in {*trained, *moving}}
+    fusion = Fusion(fixed) if fuse else None
+    options: dict[str, Any] = {
+        "trainable": trained,
+        "outputs": names,
+        "form": form,
+        "optional": set(trained) - set(required),
+        "narrowing": None if compute is None else Narrowing(compute, frozenset(added_nodes)),
+        "fusion": fusion,
+    }
+    if split:
+        models = build_split_model(model, **options)
+        read_copies(models.training, moved)
+        return Built(models, parameters, [], fusion)
+    models = build_models(model, scaled=scaled, **options)
+    read_copies(models.training, moved)
     known = {*given, *moved, RESET_INPUT}
     added = [str(v.name) for v in models.evaluation.graph.inputs if v.name not in known]
-    return Built(models, parameters, added)
+    return Built(models, parameters, added, fusion)
 
 
 def _large(initializers: Mapping[str, ir.Value]) -> set[str]:

@@ -79,9 +79,15 @@ def value_of(
 
 
 def differentiated(
-    function: TorchLoss, names: Sequence[str], outputs: Sequence[torch.Tensor], batch: Any
+    function: TorchLoss,
+    names: Sequence[str],
+    outputs: Sequence[torch.Tensor],
+    batch: Any,
+    scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
     """A torch loss and its gradient for every output (None for those that can have none).
+
+    With a scale the gradients are those of the loss times the scale.
 
     Raises:
         LossError: if the loss is not a scalar tensor, or does not depend on the outputs.
@@ -95,7 +101,8 @@ def differentiated(
                 f"{', '.join(map(repr, names))} in a differentiable way"
             )
         wanted = [t for t in leaves if t.requires_grad]
-        found = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
+        seed = None if scale is None else scale.to(loss.dtype)
+        found = iter(torch.autograd.grad(loss, wanted, seed, allow_unused=True))
     grads: list[torch.Tensor | None] = []
     for leaf in leaves:
         grad = next(found) if leaf.requires_grad else None

@@ -15,13 +15,16 @@ from onnxtrain.errors import CheckpointError, ModelError, ParameterError
 from onnxtrain.formats.models import save_model
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.kernels.dtypes import array_of, from_torch
+from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ort_value import OrtValue, device_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
+from onnxtrain.training.copies import Copies
 from onnxtrain.training.runner import Runner, user_inputs, user_outputs
+from onnxtrain.training.scaling import LossScale
 from onnxtrain.transforms.extract import extract
-from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
+from onnxtrain.transforms.precision_copies import COPY_SUFFIX
+from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, SCALE_INPUT
 from onnxtrain.types import dtype_name
 
 
@@ -34,6 +37,9 @@ class Module:
         eval_model_uri: The evaluation model, needed for ``eval()`` and for export.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         session_options: Options of the sessions.
+        scaling: How the loss is scaled, if it is; a training model with an input for the scale
+            has one that is found by itself.
+        copy: Whether onnx-ir models are copied; those that nobody else uses need not be.
     """
 
     def __init__(
@@ -43,17 +49,23 @@ class Module:
         eval_model_uri: ModelLike | None = None,
         device: str = "cpu",
         session_options: SessionOptions | None = None,
+        scaling: LossScale | None = None,
+        copy: bool = True,
     ) -> None:
         self.training = True
         self._state = state
         self._device = device_of(device)
         self._options = session_options or SessionOptions()
-        self._train_model = prepare(load_model(train_model_uri, own=True))
-        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=True)
+        self._train_model = prepare(load_model(train_model_uri, own=copy))
+        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=copy)
+        self.scaling = scaling
+        if scaling is None and SCALE_INPUT in {v.name for v in self._train_model.graph.inputs}:
+            self.scaling = LossScale(self._device)
         _check_state(state, self._train_model)
         inputs = [str(value.name) for value in self._train_model.graph.inputs]
         self._order = [name for name in inputs if name in state.parameters]
         self._reset = True
+        self.copies = Copies()
         self._bound: dict[str, torch.Tensor] = {}
         self._runners: dict[bool, Runner] = {}
         if not state.parameters.nominal:
@@ -62,12 +74,29 @@ class Module:
 
     def _place(self) -> None:
         """Move parameters to the device and give trained ones a gradient buffer."""
+        declared = {v.name: v.shape for v in self._train_model.graph.inputs}
+        if self.scaling is not None and SCALE_INPUT in declared:
+            rank = len(declared[SCALE_INPUT] or ())
+            self._bound[SCALE_INPUT] = self.scaling.scale.view([1] * rank)
         for parameter in self._state.parameters.in_order():
             parameter.tensor = parameter.tensor.to(self._device)
             self._bound[parameter.name] = parameter.tensor
             if parameter.requires_grad:
                 parameter.grad_tensor = torch.zeros_like(parameter.tensor)
                 self._bound[parameter.name + BUFFER_SUFFIX] = parameter.grad_tensor
+        self._copy()
+
+    def _copy(self) -> None:
+        """Make the copies of parameters that the training model reads."""
+        self.copies = Copies()
+        for value in self._train_model.graph.inputs:
+            name = str(value.name)
+            owner = name.removesuffix(COPY_SUFFIX)
+            if owner == name or owner not in self._state.parameters or value.dtype is None:
+                continue
+            parameter = self._state.parameters[owner]
+            dtype = to_torch(value.dtype)
+            self._bound[name] = self.copies.add(parameter.tensor, dtype, parameter.requires_grad)
 
     def _model(self, training: bool) -> ir.Model:
         if training:
@@ -80,6 +109,8 @@ class Module:
         """The runner of a mode (the current one by default), made when first asked for."""
         training = self.training if training is None else training
         self._state.parameters.require_values()
+        if training:
+            self.copies.renew()
         if training not in self._runners:
             model = self._model(training)
             self._runners[training] = self.runner_of(model if training else prepare(model.clone()))

@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from onnxtrain.errors import CheckpointError, ModelError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
+from onnxtrain.runtime.capture import Recorder
 from onnxtrain.runtime.lower import LowerOptions
+from onnxtrain.runtime.plan import Plan
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.training.checkpoint import OptimizerState, Parameter
 from onnxtrain.training.module import Module
-from onnxtrain.types import CPU, CUDA
+from onnxtrain.training.runner import provider_of
+from onnxtrain.types import MS, DataType
 
 MOMENTS = {"first_order_moments": "momentum0", "second_order_moments": "momentum1"}
 """Inputs of optimizer models that carry state, and its names in checkpoints."""
 _NEEDED = ("learning_rate", "params", "gradients")
 _INPUTS = ("learning_rate", "step", "params", "gradients", *MOMENTS)
+_NUMBERS = {"learning_rate": torch.float32, "step": torch.int64}
+_SIGNAL = {"AdamWOptimizer": 6, "SGDOptimizerV2": 3}
+"""Which input of an optimizer can tell it to leave everything as it is."""
+SIGNAL = "update_signal"
+"""Input of optimizer models that is false where gradients overflowed and the step is skipped."""
+_COPIES = {"AdamWOptimizer": 7}
+"""Which input of an optimizer takes copies of the weights, to write them with the weights."""
+COPIES = "copies"
 _UPDATED = "updated_"
 """Outputs of optimizer models that do not update in place: new values of the input so called."""
 
@@ -39,13 +51,24 @@ class Optimizer:
         model = prepare(load_model(optimizer_uri, own=True))
         names = [str(v.name) for v in model.graph.inputs]
         _check_inputs(names)
+        self._scaling = module.scaling
+        if self._scaling is not None:
+            guard(model)
+        self._copies = write_copies(model) if module.copies.pairs() else False
         self._moments = [name for name in MOMENTS if name in names]
-        provider = CUDA if module.device.type == "cuda" else CPU
-        plan = planned(model, default_registry(), LowerOptions(provider))
-        self._program = Program(plan, module.device)
-        self._inputs = [a.name for a in plan.inputs]
-        self._outputs = [a.name for a in plan.outputs]
+        plan = planned(model, default_registry(), LowerOptions(provider_of(module.device)))
+        self.program = Program(plan, module.device)
+        self._numbers = {
+            a.name: torch.zeros(
+                1, dtype=_NUMBERS[a.name], device="cpu" if a.host else module.device
+            )
+            for a in plan.inputs
+            if a.name in _NUMBERS
+        }
+        self.why_not = unrecordable(model, plan)
+        self._certain = self._scaling is not None or always_true(model.graph.outputs[0])
         self._lists: dict[str, list[torch.Tensor]] | None = None
+        self.recorder: Recorder | None = None
         state = module.state
         state.optimizer = state.optimizer or OptimizerState()
         self.state = state.optimizer
@@ -67,26 +90,60 @@ class Optimizer:
                     own[key] = torch.zeros_like(parameter.tensor)
                 else:
                     own[key] = old.to(self._module.device)
+        recorder = self._module.runner(training=True).recorder
+        if recorder is not None:
+            self.recorder = Recorder(
+                self.update, [0], [self.program], graphs=recorder.graphs, why_not=self.why_not
+            )
         self._lists = {
             "params": [p.tensor for p in trained],
             "gradients": [p.grad_tensor for p in trained if p.grad_tensor is not None],
             **{name: [known[p.name][MOMENTS[name]] for p in trained] for name in self._moments},
         }
+        if self._copies:
+            self._lists[COPIES] = self._module.copies.of(self._lists["params"])
         return self._lists
 
     def step(self) -> None:
         """Update every trained parameter from its gradient."""
-        lists = self._lists if self._lists is not None else self._bind()
-        scalars: dict[str, Any] = {
-            "learning_rate": torch.tensor([self.state.learning_rate], dtype=torch.float32),
-            "step": torch.tensor([self.state.step + 1]),
-        }
-        feeds = {**scalars, **lists}
-        done, *rest = self._program(*(feeds[name] for name in self._inputs))
-        for name, tensors in zip(self._outputs[1:], rest, strict=True):
-            if name.startswith(_UPDATED):
-                torch._foreach_copy_(lists[name.removeprefix(_UPDATED)], tensors)
-        if bool(done.all()):
+        self.begin()
+        [done] = [self.update()[0]] if self.recorder is None else self.recorder.run(())
+        self.end(done)
+
+    def begin(self) -> None:
+        """Hand over the learning rate and the number of the step; the device is not waited for."""
+        if self._lists is None:
+            self._bind()
+        values = {"learning_rate": self.state.learning_rate, "step": self.state.step + 1}
+        for name, number in self._numbers.items():
+            number.fill_(values[name])
+
+    def update(self) -> tuple[torch.Tensor]:
+        """Change parameters and moments; gives a flag that tells whether that was done."""
+        lists = self._lists or {}
+        feeds: dict[str, Any] = {**self._numbers, **lists}
+        scaling = self._scaling
+        if scaling is not None:
+            scaling.unscale(lists["gradients"])
+            feeds[SIGNAL] = scaling.finite
+            if "step" in feeds:
+                feeds["step"] = feeds["step"] - scaling.skipped.to(feeds["step"].device)
+        done, *rest = self.program(*(feeds[a.name] for a in self.program.plan.inputs))
+        for output, tensors in zip(self.program.plan.outputs[1:], rest, strict=True):
+            if output.name.startswith(_UPDATED):
+                own = lists[output.name.removeprefix(_UPDATED)]
+                new = tensors if scaling is None else scaling.chosen(tensors, own)
+                torch._foreach_copy_(own, new)
+        if scaling is not None:
+            scaling.update()
+        if not self._copies:
+            self._module.copies.follow()
+        return (done,)
+
+    def end(self, done: torch.Tensor) -> None:
+        """Count the step, unless the optimizer model says that it left everything as it was."""
+        self._module.copies.mark()
+        if self._certain or bool(done.all()):
             self.state.step += 1
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -99,8 +156,61 @@ class Optimizer:
 
     @property
     def steps_taken(self) -> int:
-        """How many updates were made."""
-        return self.state.step
+        """How many updates were made; waits for the device where the loss is scaled."""
+        return self.state.step - (0 if self._scaling is None else int(self._scaling.skipped))
+
+
+def guard(model: ir.Model) -> None:
+    """Give an optimizer model an input that tells it whether to update, in place.
+
+    Raises:
+        ModelError: if it updates by an operator that cannot be told.
+    """
+    signal = ir.val(SIGNAL, DataType.BOOL, [1])
+    updated = [v.name for v in model.graph.outputs if str(v.name).startswith(_UPDATED)]
+    told = [n for n in model.graph if n.domain == MS and n.op_type in _SIGNAL]
+    for node in told:
+        node.resize_inputs(_SIGNAL[node.op_type] + 1)
+        node.replace_input_with(_SIGNAL[node.op_type], signal)
+    if not told and not updated:
+        raise ModelError(
+            "the loss cannot be scaled: the optimizer model has no operator that can skip a step\n"
+            f"  it needs {' or '.join(_SIGNAL)}, or outputs named {_UPDATED}..."
+        )
+    if told:
+        model.graph.inputs.append(signal)
+
+
+def write_copies(model: ir.Model) -> bool:
+    """Let the update write copies of the parameters as well, in place; whether it can."""
+    params = next(v for v in model.graph.inputs if v.name == "params")
+    nodes = [n for n in model.graph if n.domain == MS and n.op_type in _COPIES]
+    if len(nodes) != 1 or params not in nodes[0].inputs:
+        return False
+    copies = ir.Value(name=COPIES, type=params.type)
+    nodes[0].resize_inputs(_COPIES[nodes[0].op_type] + 1)
+    nodes[0].replace_input_with(_COPIES[nodes[0].op_type], copies)
+    model.graph.inputs.append(copies)
+    return True
+
+
+def unrecordable(model: ir.Model, plan: Plan) -> str | None:
+    """Why updates cannot be recorded that the plan alone does not show; None if they can."""
+    if not always_true(model.graph.outputs[0]) and SIGNAL not in {a.name for a in plan.inputs}:
+        return "whether the optimizer updates depends on values"
+    read = [a.name for a in plan.inputs if a.host]
+    return f"the host reads '{read[0]}' of the optimizer" if read else None
+
+
+def always_true(flag: ir.Value) -> bool:
+    """Whether an optimizer model always updates, as far as its graph tells."""
+    node = flag.producer()
+    if node is None:
+        return False
+    if node.op_type == "Equal":
+        return node.inputs[0] is node.inputs[1]
+    at = _SIGNAL.get(node.op_type) if node.domain == MS else None
+    return at is not None and (len(node.inputs) <= at or node.inputs[at] is None)
 
 
 def _check_inputs(names: Sequence[str]) -> None:

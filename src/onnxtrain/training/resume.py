@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import zlib
 from collections.abc import Mapping
@@ -24,7 +25,10 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "learning_rate": float,
     "initial_learning_rate": float,
 }
+_SCALE = "loss_scale/"
 _CHECKSUM = "crc32"
+LORA = "lora"
+"""Rank, factor and layers of adapters, without which a checkpoint of them could not be merged."""
 _GENERATORS = {"rng/step": "rng", "rng/host": "rng_host"}
 
 Path = str | os.PathLike[str]
@@ -33,11 +37,16 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 def write(trainer: Trainer, path: Path, extra: dict[str, Any]) -> None:
     """Write a checkpoint from which training goes on as if nothing had happened."""
-    tensors = {key: array_of(tensor) for key, tensor in _live(trainer).items()}
+    live = {**_live(trainer), **_scale(trainer)}
+    tensors = {key: array_of(tensor) for key, tensor in live.items()}
     for key, generator in _generators(trainer).items():
         tensors[key] = array_of(generator.get_state())
     numbers = {key: getattr(trainer.optimizer.state, key) for key in _NUMBERS}
-    write_native(path, tensors, {**numbers, "extra": extra, _CHECKSUM: _checksum(tensors)})
+    numbers["step"] = trainer.optimizer.steps_taken
+    manifest: dict[str, Any] = {**numbers, "extra": extra, _CHECKSUM: _checksum(tensors)}
+    if trainer.lora is not None:
+        manifest[LORA] = dataclasses.asdict(trainer.lora)
+    write_native(path, tensors, manifest)
 
 
 def read(trainer: Trainer, path: Path) -> dict[str, Any]:
@@ -62,8 +71,13 @@ def read(trainer: Trainer, path: Path) -> dict[str, Any]:
     with torch.no_grad():
         for key, tensor in live.items():
             tensor.copy_(tensor_of(tensors[key]))
+        for key, tensor in _scale(trainer).items():
+            if key in tensors:
+                tensor.copy_(tensor_of(tensors[key]))
     for key, number in numbers.items():
         setattr(trainer.optimizer.state, key, number)
+    if trainer.module.scaling is not None:
+        trainer.module.scaling.skipped.zero_()
     for key, generator in generators.items():
         # A generator of another kind of device has a state of another size.
         if tensors[key].size == generator.get_state().numel():
@@ -86,6 +100,12 @@ def _live(trainer: Trainer) -> dict[str, torch.Tensor]:
     for name, moments in trainer.optimizer.state.moments.items():
         live.update({f"{_MOMENT}{name}/{key}": tensor for key, tensor in moments.items()})
     return live
+
+
+def _scale(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """The loss scale, which a checkpoint made without one leaves as it is."""
+    scaling = trainer.module.scaling
+    return {} if scaling is None else {f"{_SCALE}{k}": t for k, t in scaling.state().items()}
 
 
 def _generators(trainer: Trainer) -> dict[str, torch.Generator]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,17 +19,29 @@ from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
-from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, FLAG_SUFFIX, RESET_INPUT
-from onnxtrain.types import CPU, CUDA
+from onnxtrain.transforms.backward import join
+from onnxtrain.transforms.precision_copies import COPY_SUFFIX
+from onnxtrain.transforms.training_graph import (
+    BUFFER_SUFFIX,
+    FLAG_SUFFIX,
+    RESET_INPUT,
+    SCALE_INPUT,
+)
+from onnxtrain.types import CPU, CUDA, Provider
 
-_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, FLAG_SUFFIX, "_grad")
+_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, FLAG_SUFFIX, "_grad", COPY_SUFFIX)
 T = TypeVar("T")
+
+
+def provider_of(device: torch.device) -> Provider:
+    """Whose kernels run on a device."""
+    return CUDA if device.type == "cuda" else CPU
 
 
 def user_inputs(model: ir.Model, bound: Collection[str]) -> list[str]:
     """Inputs that the caller passes: no parameters, gradients or switches."""
     graph = model.graph
-    hidden = {*graph.initializers, *bound, RESET_INPUT}
+    hidden = {*graph.initializers, *bound, RESET_INPUT, SCALE_INPUT}
     names = [str(value.name) for value in graph.inputs]
     return [n for n in names if n not in hidden and not _is_gradient(n, bound)]
 
@@ -40,7 +53,7 @@ def user_outputs(model: ir.Model, bound: Collection[str]) -> list[str]:
 
 
 def _is_gradient(name: str, bound: Collection[str]) -> bool:
-    """Whether a name is the gradient of a parameter, its buffer or its flag."""
+    """Whether a name is the gradient of a parameter, its buffer or its flag, or a copy of it."""
     return any(
         name.endswith(suffix) and name.removesuffix(suffix) in bound
         for suffix in _GRADIENT_SUFFIXES
@@ -65,19 +78,23 @@ class Runner:
         options: SessionOptions,
     ) -> None:
         self.model = model
-        provider = CUDA if device.type == "cuda" else CPU
-        lowering = LowerOptions(provider, options.use_deterministic_compute, options.reuse_storage)
+        lowering = LowerOptions(
+            provider_of(device), options.use_deterministic_compute, options.reuse_storage
+        )
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
+        join(model)
         self.plan = planned(model, default_registry(), lowering, state=state)
         self.program = Program(self.plan, device, state, seed=options.seed, groups=options.groups)
         self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
         shown = set(user_outputs(model, bound))
-        self._outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]
+        self.outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]
         self._feeds = Feeds(self.user_inputs, device)
         self._resets = [a.name == RESET_INPUT for a in self.plan.inputs]
         self._options = options
-        self.recorder = Recorder(self.program) if options.capture else None
+        self.recorder: Recorder | None = None
+        if options.capture:
+            self.recorder = Recorder(self.program, self.outputs, [self.program], self.plan.inputs)
 
     def run(self, inputs: Sequence[Any], reset: bool = False) -> list[Any]:
         """User outputs for user inputs.
@@ -86,12 +103,12 @@ class Runner:
             FeedError: if there are too few or too many inputs, or one does not fit.
             NodeError: if a kernel fails.
         """
-        with deterministic(self._options.use_deterministic_compute):
-            arguments = self._arguments(inputs, reset)
+        with self.settings():
+            arguments = self.arguments(inputs, reset)
             if self.recorder is not None:
-                return self.recorder.run(arguments, self._outputs)
+                return self.recorder.run(arguments)
             results = self.program(*arguments)
-        return [results[index] for index in self._outputs]
+        return [results[index] for index in self.outputs]
 
     def run_split(
         self,
@@ -106,8 +123,8 @@ class Runner:
             reset: Whether gradients are overwritten instead of added to.
             middle: Takes the outputs; gives a result, and the gradient of every output.
         """
-        with deterministic(self._options.use_deterministic_compute):
-            outputs, running = self.program.start(*self._arguments(inputs, reset))
+        with self.settings():
+            outputs, running = self.program.start(*self.arguments(inputs, reset))
             result, grads = middle(outputs)
             self.program.finish(running, grads)
         return result
@@ -115,14 +132,22 @@ class Runner:
     def profile(self, inputs: Sequence[Any], repeats: int) -> Profiler:
         """Run a step several times, its gradients overwritten, with a clock around every node."""
         profiler = Profiler(self.program)
-        arguments = self._arguments(inputs, reset=True)
-        with deterministic(self._options.use_deterministic_compute):
+        arguments = self.arguments(inputs, reset=True)
+        with self.settings():
             for _ in range(repeats):
                 profiler(*arguments)
         return profiler
 
-    def _arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
-        """Inputs in order, checked, with the reset flag where the plan takes it."""
+    def settings(self) -> contextlib.AbstractContextManager[None]:
+        """With: torch works as the options of the session ask."""
+        return deterministic(self._options.use_deterministic_compute)
+
+    def arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
+        """Inputs in order, checked, with the reset flag where the plan takes it.
+
+        Raises:
+            FeedError: if there are too few or too many inputs, or one does not fit.
+        """
         if len(inputs) != len(self.user_inputs):
             wanted = ", ".join(a.name for a in self.user_inputs)
             raise FeedError(

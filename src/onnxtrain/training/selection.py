@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.transforms.parameters import Decision
+from onnxtrain.transforms.parameters import Decision, decide
 
 _BIASES = {
     "BatchNormalization": 2,
@@ -47,6 +47,31 @@ class Selection:
     exclude: Sequence[str] = ()
     last: int | None = None
     biases: bool = False
+
+
+def decided(
+    model: ir.Model,
+    trainable: str | Sequence[str] | Selection,
+    outputs: Sequence[str],
+    known: Collection[str],
+) -> tuple[list[Decision], list[str]]:
+    """Which tensors of a prepared model are trained, and those that were asked for by name.
+
+    Args:
+        model: The model.
+        trainable: ``auto``, names and patterns, or a selection.
+        outputs: Outputs that the loss uses.
+        known: Tensors that can be written back into the original file.
+
+    Raises:
+        ParameterError: if a name or pattern matches nothing, or nothing is left to train.
+    """
+    chosen = trainable if isinstance(trainable, Selection) else Selection()
+    wanted = trainable
+    if isinstance(wanted, Selection):
+        wanted = list(wanted.include) or "auto"
+    decisions = narrowed(decide(model, wanted, outputs, known=known), model, chosen)
+    return decisions, [wanted] if isinstance(wanted, str) else list(wanted)
 
 
 def narrowed(decisions: list[Decision], model: ir.Model, chosen: Selection) -> list[Decision]:

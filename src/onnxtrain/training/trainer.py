@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -13,28 +12,27 @@ import torch
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.formats.models import save_trained
 from onnxtrain.graph.load import ModelLike, load_source
-from onnxtrain.kernels.dtypes import array_of
+from onnxtrain.kernels.dtypes import array_of, tensor_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
+from onnxtrain.runtime.ort_value import device_of
 from onnxtrain.runtime.profile import Profiler
 from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
-from onnxtrain.training.batch import Batch, on_device, pick, refuse_others, samples
+from onnxtrain.training.batch import Batch, on_device, pick, samples
 from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
-from onnxtrain.training.losses import (
-    TorchLoss,
-    differentiated,
-    loss_outputs,
-    torch_function,
-    value_of,
-)
+from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
+from onnxtrain.training.passes import Passes
 from onnxtrain.training.runner import Runner
-from onnxtrain.training.selection import Selection, narrowed
+from onnxtrain.training.scaling import Scaling, loss_scale_of
+from onnxtrain.training.selection import Selection, decided
+from onnxtrain.training.whole import WholeStep
 from onnxtrain.transforms.masters import add_masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.transforms.parameters import Decision, decide, settle
+from onnxtrain.transforms.parameters import Decision, settle
+from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.training_graph import parameters_to_inputs
 from onnxtrain.transforms.write_back import weight_names
 
@@ -62,6 +60,13 @@ class Trainer:
         dropout: Whether Dropout nodes saved in inference form drop values in training.
         seed: Seed of everything random in the step.
         deterministic: Whether results are bit-identical from run to run.
+        precision: ``fp32``, or ``bf16`` or ``fp16`` to compute in 16 bits with float32 weights;
+            evaluation, and the model that is saved, are those of the original types.
+        loss_scale: ``dynamic``, a fixed number, an ``amp.DynamicLossScaler`` whose rules are
+            followed, or None; ``auto`` is dynamic for float16. Steps whose gradients overflow are
+            skipped.
+        fuse: Whether nodes that together are one operator are trained as that operator; the model
+            that is saved keeps its nodes.
     """
 
     def __init__(
@@ -81,9 +86,14 @@ class Trainer:
         dropout: bool = True,
         seed: int | None = None,
         deterministic: bool = False,
+        precision: str = "fp32",
+        loss_scale: Scaling = "auto",
+        fuse: bool = True,
     ) -> None:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        scaling = loss_scale_of(loss_scale, precision, device_of(place))
         self._source = load_source(model)
         self._adapters = None if lora is None else Adapters(self._source, lora, seed)
         self._original = self._source.model
@@ -96,11 +106,7 @@ class Trainer:
         self._outputs = loss_outputs(working, loss, outputs)
         self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
         writable = weight_names(self._original)
-        chosen = trainable if isinstance(trainable, Selection) else Selection()
-        if isinstance(trainable, Selection):
-            trainable = list(trainable.include) or "auto"
-        decisions = decide(working, trainable, self._outputs, known=writable)
-        decisions = narrowed(decisions, working, chosen)
+        decisions, required = decided(working, trainable, self._outputs, writable)
         moving = [d.name for d in decisions if d.statistic and d.name in writable]
         self._moving = moving if batch_norm == "train" else []
         self._narrow = add_masters(working, {d.name for d in decisions if d.trained})
@@ -112,7 +118,10 @@ class Trainer:
             moving=self._moving,
             form=TrainingForm(batch_norm == "train", dropout),
             split=self._torch_loss is not None,
-            required=[trainable] if isinstance(trainable, str) else trainable,
+            required=required,
+            compute=narrow_type(precision),
+            scaled=scaling is not None,
+            fuse=fuse,
         )
         self.decisions: list[Decision] = settle(decisions, built.trained)
         self.mutable = [*built.trained, *self._moving]
@@ -122,20 +131,29 @@ class Trainer:
             built.models.training,
             self.state,
             built.models.evaluation,
-            device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            place,
             SessionOptions(use_deterministic_compute=deterministic, seed=seed),
+            scaling,
+            copy=False,
         )
         self.optimizer = Optimizer(
             build_optimizer(optimizer, working, built.trained, weight_decay, clip_grad_norm),
             self.module,
         )
         self.optimizer.set_learning_rate(lr)
+        self._passes = Passes(self.module, self._torch_loss, self._outputs, self._moving)
+        self._whole = WholeStep(self.module.runner(training=True), self.optimizer)
         self._predictor: Runner | None = None
 
     @property
     def loss_output_names(self) -> list[str]:
         """Outputs of the model that the loss takes."""
         return list(self._outputs)
+
+    @property
+    def lora(self) -> LoraConfig | None:
+        """How its adapters are made; None if it trains weights."""
+        return None if self._adapters is None else self._adapters.config
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
@@ -153,6 +171,12 @@ class Trainer:
         return self.optimizer.steps_taken
 
     @property
+    def loss_scale(self) -> float | None:
+        """By how much the loss is scaled, None if it is not; waits for the device."""
+        scaling = self.module.scaling
+        return None if scaling is None else float(scaling.scale)
+
+    @property
     def lr(self) -> float:
         """Learning rate."""
         return self.optimizer.get_learning_rate()
@@ -168,18 +192,21 @@ class Trainer:
         time, and their gradients are averaged, each weighted by its number of samples.
         """
         if isinstance(batch, (list, tuple)):
-            loss = self._accumulated(batch)
+            loss = self._passes.several(batch)
+        elif self._torch_loss is None:
+            return self._whole.run(self._passes.inputs(batch))  # type: ignore[arg-type]
         else:
-            loss = self._forward_backward(batch)  # type: ignore[arg-type]
+            loss = self._passes.one(batch)  # type: ignore[arg-type]
         self.optimizer.step()
         return loss
 
     def gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Gradients of the loss on one batch, by parameter; nothing is updated."""
-        with self._unmoved():
-            self._forward_backward(batch)
+        with self._passes.unmoved():
+            self._passes.one(batch)
+        scaling = self.module.scaling
         return {
-            p.name: p.grad_tensor.clone()
+            p.name: p.grad_tensor.clone() if scaling is None else p.grad_tensor / scaling.scale
             for p in self.state.parameters.in_order(trainable=True)
             if p.grad_tensor is not None
         }
@@ -216,7 +243,7 @@ class Trainer:
         if self._torch_loss is not None:
             raise OptionError("a step with a torch function as its loss cannot be profiled")
         runner = self.module.runner(training=True)
-        with self._unmoved():
+        with self._passes.unmoved():
             return runner.profile(pick(batch, [a.name for a in runner.user_inputs]), repeats)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
@@ -262,6 +289,19 @@ class Trainer:
         if model is not None:
             self._adapters.save_base(values, model)
 
+    def load_adapter(self, path: str | os.PathLike[str]) -> None:
+        """Go on from the adapters of a file, which must be for the same layers and of one rank.
+
+        Raises:
+            OptionError: if the trainer has no adapters.
+            CheckpointError: if the file does not fit; nothing is changed then.
+        """
+        if self._adapters is None:
+            raise OptionError("there are no adapters to load\n  give the trainer lora=LoraConfig()")
+        for name, array in self._adapters.loaded(path).items():
+            parameter = self.state.parameters[name]
+            parameter.data = tensor_of(array).to(parameter.tensor.dtype)
+
     def _values(self) -> dict[str, Any]:
         """What training changes, as arrays of the types that the model has."""
         values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
@@ -289,60 +329,6 @@ class Trainer:
             CheckpointError: if it belongs to another model or optimizer; nothing is changed then.
         """
         return resume.read(self, path)
-
-    def _accumulated(self, batches: Sequence[Batch]) -> torch.Tensor:
-        """The mean loss over batches; the gradients are those of the mean.
-
-        The buffers hold Σ n_j·g_j/n_i after batch i of n_i samples, and the mean at the end.
-        """
-        if not batches:
-            raise FeedError("a step needs at least one batch, the list of batches is empty")
-        sizes = [samples(batch) for batch in batches]
-        buffers = [
-            p.grad_tensor
-            for p in self.state.parameters.in_order(trainable=True)
-            if p.grad_tensor is not None
-        ]
-        total: Any = 0.0
-        for index, (batch, size) in enumerate(zip(batches, sizes, strict=True)):
-            if index and size != sizes[index - 1]:
-                torch._foreach_mul_(buffers, sizes[index - 1] / size)
-            total = total + self._forward_backward(batch, reset=index == 0) * size
-        torch._foreach_mul_(buffers, sizes[-1] / sum(sizes))
-        mean: torch.Tensor = total / sum(sizes)
-        return mean
-
-    def _forward_backward(self, batch: Batch, reset: bool = True) -> torch.Tensor:
-        """The loss on one batch; its gradients replace those that are there, or are added."""
-        runner = self.module.runner(training=True)
-        names = [a.name for a in runner.user_inputs]
-        inputs = pick(batch, names)
-        function = self._torch_loss
-        if function is None:
-            refuse_others(batch, names)
-            loss: torch.Tensor = runner.run(inputs, reset=reset)[0]
-            return loss
-        given = on_device(batch, self.device)
-        return runner.run_split(
-            inputs,
-            reset=reset,
-            middle=lambda outputs: differentiated(function, self._outputs, outputs, given),
-        )
-
-    @contextlib.contextmanager
-    def _unmoved(self) -> Iterator[None]:
-        """With: running statistics and random numbers are afterwards what they were before."""
-        program = self.module.runner(training=True).program
-        generators = [(g, g.get_state()) for g in (program.rng, program.rng_host)]
-        moving = [self.state.parameters[name].tensor for name in self._moving]
-        before = [tensor.clone() for tensor in moving]
-        try:
-            yield
-        finally:
-            for tensor, old in zip(moving, before, strict=True):
-                tensor.copy_(old)
-            for generator, state in generators:
-                generator.set_state(state)
 
 
 def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.edit import is_used, unique_name
+from onnxtrain.graph.edit import collected_names, is_used, take_over, unique_name
 from onnxtrain.types import MS, ONNX
 
 _TRAINING_INPUT_SINCE = 12
@@ -34,11 +34,12 @@ class TrainingForm(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the nodes in place."""
         modified = False
-        for node in list(model.graph):
-            if _is(node, "BatchNormalization"):
-                modified |= self._batch_norm(model.graph, node)
-            elif _is(node, "Dropout") and self.dropout:
-                modified |= _train_dropout(model.graph, node)
+        with collected_names(model.graph):
+            for node in list(model.graph):
+                if _is(node, "BatchNormalization"):
+                    modified |= self._batch_norm(model.graph, node)
+                elif _is(node, "Dropout") and self.dropout:
+                    modified |= _train_dropout(model.graph, node)
         return ir.passes.PassResult(model, modified)
 
     def _batch_norm(self, graph: ir.Graph, node: ir.Node) -> bool:
@@ -69,21 +70,13 @@ def _train_batch_norm(graph: ir.Graph, node: ir.Node) -> None:
     for index, value in enumerate(new.outputs):
         old = node.outputs[index] if index < min(3, len(node.outputs)) else None
         if old is not None and old.name:
-            _take_over(old, value)
+            take_over(old, value)
         else:
             value.name = unique_name(graph, f"{node.name}_{names[index]}")
             if statistics is not None:
                 value.type, value.shape = statistics.type, statistics.shape
     graph.remove(node, safe=True)
     graph.opset_imports.setdefault(MS, 1)
-
-
-def _take_over(old: ir.Value, new: ir.Value) -> None:
-    """Let a new value stand for an old one everywhere, under its name."""
-    name = old.name
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name = f"{name}_replaced"
-    new.name, new.type, new.shape = name, old.type, old.shape
 
 
 def _train_dropout(graph: ir.Graph, node: ir.Node) -> bool:
@@ -104,7 +97,7 @@ def _train_dropout(graph: ir.Graph, node: ir.Node) -> bool:
         name=f"{node.name}_BitmaskDropout",
     )
     graph.insert_before(node, new)
-    _take_over(node.outputs[0], new.outputs[0])
+    take_over(node.outputs[0], new.outputs[0])
     graph.remove(node, safe=True)
     graph.opset_imports.setdefault(MS, 1)
     return True
@@ -149,4 +142,4 @@ def _return_input(node: ir.Node, output: ir.Value, given: ir.Value) -> None:
     assert graph is not None
     copied = ir.node("Identity", [given], name=f"{node.name}_{output.name}_Identity")
     graph.insert_after(node, copied)
-    _take_over(output, copied.outputs[0])
+    take_over(output, copied.outputs[0])

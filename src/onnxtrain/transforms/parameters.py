@@ -12,8 +12,9 @@ import onnx_ir as ir
 from onnxtrain.errors import ParameterError
 from onnxtrain.gradients.engine import carries_gradient
 from onnxtrain.gradients.straight_through import behind
-from onnxtrain.graph.bodies import BodyTensor, lift
+from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.edit import reads
+from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.frequencies import is_frequencies
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
@@ -95,7 +96,7 @@ class Decision:
 
 
 def lift_weights(model: ir.Model) -> ir.Model:
-    """Take weights out of the bodies of If, Loop and Scan, so that they can be trained, in place.
+    """Take weights out of bodies (If, Loop, Scan, functions), so that they are trained, in place.
 
     Running statistics and what is no weight by its use stay in the bodies.
     """
@@ -148,9 +149,10 @@ def decide(
 
 def settle(decisions: Sequence[Decision], trained: Collection[str]) -> list[Decision]:
     """The decisions after the gradients were built, which may not have reached all weights."""
+    found = set(trained)
     return [
         dataclasses.replace(d, trained=False, reason=UNREACHED)
-        if d.trained and d.name not in trained
+        if d.trained and d.name not in found
         else d
         for d in decisions
     ]
@@ -168,7 +170,7 @@ def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
         if reason := STATISTICS.get((node.op_type, index)):
             return Decision(name, False, reason, elements, statistic=True, possible=False)
     if not writable:
-        reason = "stands inside a function of the model"
+        reason = "is no tensor of its own in the file"
         return Decision(name, False, reason, elements, possible=False)
     if not reached:
         return Decision(name, False, UNREACHED, elements, possible=False)
@@ -192,7 +194,17 @@ def _not_a_weight(
         return None
     if tensor.size == 1 and not _is_bias(value, tensor, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
+    if _is_open_mask(tensor, node):
+        return "mask: zeros that are added to the scores of a Softmax"
     return "mask: it holds infinities or huge numbers" if _is_mask(tensor) else None
+
+
+def _is_open_mask(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
+    """Whether a tensor is a mask that rules nothing out, as exporters write for full batches."""
+    if node.op_type != "Add" or len(tensor.shape) < 2 or tensor.size > _SCANNED:
+        return False
+    to_softmax = any(use.node.op_type == "Softmax" for use in node.outputs[0].uses())
+    return to_softmax and not np.any(tensor.numpy())
 
 
 def _is_mask(tensor: ir.TensorProtocol) -> bool:

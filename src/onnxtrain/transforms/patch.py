@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.graph.bodies import body_tensors, proto_subgraphs
+from onnxtrain.graph.bodies import body_tensors, proto_bodies
 from onnxtrain.graph.order import ordered
 from onnxtrain.transforms.write_back import check_value
 from onnxtrain.types import ONNX, DataType
@@ -47,7 +47,7 @@ def patched(
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     tensors, constants = _holders(copied.graph)
-    bodies = {place: _holders(body) for place, body in proto_subgraphs(copied.graph)}
+    bodies = {place: _holders(body) for place, body in proto_bodies(copied)}
     for one in body_tensors(ordered(ir.from_proto(model))) if bodies else ():
         inner, fixed = bodies[one.place]
         if one.value.name in inner:
@@ -68,15 +68,17 @@ def patched(
 
 
 def _holders(
-    graph: onnx.GraphProto,
+    graph: onnx.GraphProto | onnx.FunctionProto,
 ) -> tuple[dict[str, onnx.TensorProto], dict[str, onnx.AttributeProto]]:
-    """The initializers of a graph and the values of its Constant nodes, by name."""
+    """The initializers of a graph (a function has none) and the values of its Constant nodes."""
     constants = {
         node.output[0]: node.attribute[0]
         for node in graph.node
         if node.op_type == "Constant" and node.domain in (ONNX, "ai.onnx")
+        if not node.attribute[0].ref_attr_name
     }
-    return {tensor.name: tensor for tensor in graph.initializer}, constants
+    tensors = graph.initializer if isinstance(graph, onnx.GraphProto) else ()
+    return {tensor.name: tensor for tensor in tensors}, constants
 
 
 def _set(tensor: onnx.TensorProto, name: str, array: npt.NDArray[Any]) -> None:

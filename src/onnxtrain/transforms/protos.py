@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
+from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.training_graph import (
     build_models,
     initializers_as_constants,
@@ -22,6 +23,8 @@ def build_training_models(
     frozen: Sequence[str],
     loss_output: str,
     output_names: Sequence[str],
+    narrowing: Narrowing | None = None,
+    scaled: bool = False,
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """Training and evaluation model of a forward model with a loss.
 
@@ -32,6 +35,8 @@ def build_training_models(
             initializer becomes an input.
         loss_output: Name of the loss.
         output_names: All outputs, the loss first.
+        narrowing: How the training model computes in 16 bits.
+        scaled: Whether the training model has an input ``loss_scale``.
 
     Raises:
         LossError: if the loss is not the first output.
@@ -41,5 +46,11 @@ def build_training_models(
     working = initializers_as_constants(ir.from_proto(model))
     moved = {*trainable, *frozen} or set(working.graph.initializers)
     parameters_to_inputs(working, moved)
-    models = build_models(working, trainable=list(trainable), outputs=list(output_names))
+    models = build_models(
+        working,
+        trainable=list(trainable),
+        outputs=list(output_names),
+        narrowing=narrowing,
+        scaled=scaled,
+    )
     return ir.to_proto(models.training), ir.to_proto(models.evaluation)

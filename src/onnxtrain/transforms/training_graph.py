@@ -20,12 +20,16 @@ from onnxtrain.graph.edit import remove_dead, value_names
 from onnxtrain.graph.infer import declare_constant
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
+from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.types import MS, ONNX, DataType, type_string
 
 BUFFER_SUFFIX = "_grad.accumulation.buffer"
 FLAG_SUFFIX = "_grad.accumulation.out"
 RESET_INPUT = "lazy_reset_grad"
+SCALE_INPUT = "loss_scale"
+"""The gradient of the loss, where that is an input: all gradients are multiplied by it."""
 _CONSTANTS_SINCE = 4
 """The first IR version whose initializers need not be inputs too."""
 
@@ -76,6 +80,9 @@ def build_models(
     outputs: Sequence[str],
     form: TrainingForm | None = None,
     optional: Collection[str] = (),
+    narrowing: Narrowing | None = None,
+    fusion: Fusion | None = None,
+    scaled: bool = False,
 ) -> TrainingModels:
     """Training and evaluation models of a model whose parameters are inputs already.
 
@@ -85,17 +92,21 @@ def build_models(
         outputs: Names of the outputs; the first one is the loss.
         form: How the model is put into training form.
         optional: Trainable inputs that are left out if the loss does not depend on them.
+        narrowing: How the training model computes in 16 bits; the evaluation model never does.
+        fusion: Fuses nodes of the training model; the evaluation model keeps its own.
+        scaled: Whether the training model has an input ``loss_scale``.
 
     Raises:
         LossError: if the first output is not a floating point scalar.
         NoGradientError: if an operator in the way has no gradient rule.
         ParameterError: if the loss does not depend on a trainable parameter.
     """
-    evaluation = _both_forms(model, outputs, form)
+    evaluation = _both_forms(model, outputs, form, narrowing, fusion)
     expand_without_rule(model, trainable, outputs)
     graph = model.graph
     loss = graph.outputs[0]
-    grads = differentiate(graph, trainable, {loss: seed_of(graph, loss)}, optional)
+    seed = _scale_input(graph, loss) if scaled else seed_of(graph, loss)
+    grads = differentiate(graph, trainable, {loss: seed}, optional)
     return _finished(model, evaluation, grads)
 
 
@@ -106,12 +117,14 @@ def build_split_model(
     outputs: Sequence[str],
     form: TrainingForm | None = None,
     optional: Collection[str] = (),
+    narrowing: Narrowing | None = None,
+    fusion: Fusion | None = None,
 ) -> TrainingModels:
     """Like ``build_models``, but the gradients of the outputs come from outside in mid-step.
 
     The graph hands its outputs out with a YieldOp and gets their gradients back.
     """
-    evaluation = _both_forms(model, outputs, form)
+    evaluation = _both_forms(model, outputs, form, narrowing, fusion)
     expand_without_rule(model, trainable, outputs)
     graph = model.graph
     grads = differentiate(graph, trainable, _yield(graph), optional)
@@ -119,7 +132,13 @@ def build_split_model(
     return _finished(model, evaluation, grads)
 
 
-def _both_forms(model: ir.Model, outputs: Sequence[str], form: TrainingForm | None) -> ir.Model:
+def _both_forms(
+    model: ir.Model,
+    outputs: Sequence[str],
+    form: TrainingForm | None,
+    narrowing: Narrowing | None,
+    fusion: Fusion | None,
+) -> ir.Model:
     """Put a model into training form; gives a copy in evaluation form."""
     set_outputs(model.graph, outputs)
     evaluation = model.clone()
@@ -128,6 +147,10 @@ def _both_forms(model: ir.Model, outputs: Sequence[str], form: TrainingForm | No
     _differentiable_opset(model.graph.opset_imports)
     (form or TrainingForm())(model)
     prepare(model)
+    if fusion is not None:
+        fusion(model)
+    if narrowing is not None:
+        narrowing(model)
     return evaluation
 
 
@@ -195,6 +218,24 @@ def differentiate(
     return {name: found[name] for name in names if name in found}
 
 
+def _scale_input(graph: ir.Graph, loss: ir.Value) -> ir.Value:
+    """An input for the gradient of the loss, in its type and shape."""
+    ones = seed_of(graph, loss)
+    del graph.initializers[str(ones.name)]
+    if SCALE_INPUT in value_names(graph):
+        raise GraphError(f"the model has a value '{SCALE_INPUT}' already, so it cannot be scaled")
+    shape = ir.Shape([1] * len(loss.shape or ()))
+    scale = ir.Value(name=SCALE_INPUT, type=ir.TensorType(DataType.FLOAT), shape=shape)
+    graph.inputs.append(scale)
+    if loss.dtype == DataType.FLOAT:
+        return scale
+    cast = ir.node("Cast", [scale], {"to": loss.dtype}, name=f"{SCALE_INPUT}_Cast")
+    seed = cast.outputs[0]
+    seed.name, seed.type, seed.shape = str(ones.name), loss.type, shape
+    graph.insert_before(next(iter(graph)), cast)
+    return seed
+
+
 def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
     """A YieldOp that hands the outputs out; gives the gradient that comes back for each."""
     ys = list(graph.outputs)
@@ -222,10 +263,11 @@ def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
     reset = ir.val(RESET_INPUT, DataType.BOOL, [1])
     first = len(graph.outputs)
     for count, (name, grad) in enumerate(grads.items()):
+        value = _before_cast(grad)
         buffer = ir.Value(name=f"{name}{BUFFER_SUFFIX}", type=grad.type, shape=grad.shape)
         node = ir.node(
             "InPlaceAccumulatorV2",
-            [buffer, grad, reset],
+            [buffer, value, reset],
             domain=MS,
             name=f"GradientAccumulator{first + count}",
         )
@@ -233,10 +275,20 @@ def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
         done = node.outputs[0]
         done.name = f"{name}{FLAG_SUFFIX}"
         done.type, done.shape = ir.TensorType(DataType.BOOL), ir.Shape([1])
-        producer = grad.producer()
+        producer = value.producer()
         assert producer is not None
         graph.insert_after(producer, node)
         graph.inputs.append(buffer)
         graph.outputs.append(done)
     graph.inputs.append(reset)
     graph.opset_imports.setdefault(MS, 1)
+
+
+def _before_cast(grad: ir.Value) -> ir.Value:
+    """A gradient before it was cast: adding it to its buffer casts it anyway."""
+    node = grad.producer()
+    if node is not None and node.domain == ONNX and node.op_type == "Cast":
+        value = node.inputs[0]
+        if can_carry_gradient(value) and value.producer() is not None:  # type: ignore[union-attr]
+            return value  # type: ignore[return-value]
+    return grad

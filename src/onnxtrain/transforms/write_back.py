@@ -17,7 +17,7 @@ from onnxtrain.types import ONNX, DataType, dtype_name
 def weight_names(model: ir.Model) -> set[str]:
     """Tensors that can be written back: initializers and outputs of Constant nodes.
 
-    Those in the bodies of nodes have names of their own, see ``graph.bodies``.
+    Those in the bodies of nodes and functions have names of their own, see ``graph.bodies``.
     """
     inside = {one.name for one in body_tensors(model)}
     return set(model.graph.initializers) | set(_constants(model.graph)) | inside

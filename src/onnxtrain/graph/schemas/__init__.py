@@ -13,6 +13,7 @@ from onnx.defs import OpSchema
 
 from onnxtrain.graph.schemas import (
     activation,
+    attention,
     collective,
     control,
     forward,
@@ -41,6 +42,7 @@ _TRAINING: tuple[Operator, ...] = (
     *tensor.OPS,
     *math.OPS,
     *activation.OPS,
+    *attention.OPS,
     *nn.OPS,
     *rnn.OPS,
     *loss.OPS,
@@ -62,6 +64,7 @@ _FORWARD: tuple[Operator, ...] = (
 )
 _lock = threading.Lock()
 _done = False
+_found: dict[tuple[str, str, int], OpSchema] = {}
 
 
 def ensure_registered() -> None:
@@ -78,12 +81,16 @@ def ensure_registered() -> None:
 
 def get(domain: str, op_type: str, version: int) -> OpSchema | None:
     """Schema of an operator as of a version of its domain's opset, or None if there is none."""
-    ensure_registered()
-    domain = ONNX if domain == "ai.onnx" else domain
-    try:
-        return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return None
+    key = (domain, op_type, version)
+    if key not in _found:
+        ensure_registered()
+        try:
+            _found[key] = onnx.defs.get_schema(
+                op_type, version, ONNX if domain == "ai.onnx" else domain
+            )
+        except onnx.defs.SchemaError:
+            return None
+    return _found[key]
 
 
 def training_ops() -> list[tuple[str, str]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onnxtrain.graph.schemas.declare import UINT32, op, optional, required
-from onnxtrain.graph.schemas.infer import flag, same_as, shape_of
-from onnxtrain.types import BOOL, FLOATS
+from onnxtrain.graph.schemas.infer import at, flag, of, same_as, shape_of, typed
+from onnxtrain.types import BOOL, FLOATS, OWN
 
 OPS = (
     op("ReluGrad", "dY: T, X: T -> dX: T", T=FLOATS, infer=same_as(0)),
@@ -13,6 +13,14 @@ OPS = (
     op("TanhGrad", "dY: T, Y: T -> dX: T", T=FLOATS, infer=same_as(0)),
     op("GeluGrad", "dY: T, X: T -> dX: T", T=FLOATS, infer=same_as(0)),
     op("FastGeluGrad", "dY: T, X: T -> dX: T", T=FLOATS, infer=same_as(0)),
+    op(
+        "GeluGradSum",
+        "dY: T, X: T -> dX: T, sums: T",
+        domain=OWN,
+        T=FLOATS,
+        approximate="none",
+        infer=(same_as(0), typed(of(0), lambda facts, output: (at(facts.shape(0), -1),))),
+    ),
     op("QuickGeluGrad", "dY: T, X: T -> dX: T", T=FLOATS, alpha=1.702, infer=same_as(0)),
     op("BiasGeluGrad_dX", "dY: T, X: T, B: T -> dX: T", T=FLOATS, infer=same_as(0)),
     op("BiasFastGeluGrad_dX", "dY: T, X: T, B: T -> dX: T", T=FLOATS, infer=same_as(0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxtrain.graph.schemas.declare import INT64, op, optional
 from onnxtrain.graph.schemas.facts import Facts, Shape
 from onnxtrain.graph.schemas.infer import Dims, from_attribute, of, same_as, shape_of, typed
-from onnxtrain.types import FLOATS, INTS, ONNX
+from onnxtrain.types import FLOATS, INTS, ONNX, OWN
 
 
 def reduced_to(unreduced: Dims) -> Dims:
@@ -95,6 +95,36 @@ OPS = (
         reduction="mean",
         output_type=optional("int"),
         infer=typed(from_attribute("output_type", of(1)), shape_of(1)),
+    ),
+    op(
+        "CrossEntropyWithGrad",
+        "scores: T, labels: Tind, dY: TOut, weights?: T -> d_scores: T, loss: TOut",
+        domain=OWN,
+        T=FLOATS,
+        TOut=FLOATS,
+        Tind=INTS,
+        ignore_index=-1,
+        output_type=optional("int"),
+        reduction="mean",
+        infer=(same_as(0), typed(from_attribute("output_type", of(0)), LABELS)),
+    ),
+    op(
+        "LinearCrossEntropyWithGrad",
+        "x: T, w: T, labels: Tind, dY: TOut, bias?: T, weights?: T"
+        " -> loss: TOut, d_x: T, d_w: T, d_bias?: T",
+        domain=OWN,
+        T=FLOATS,
+        TOut=FLOATS,
+        Tind=INTS,
+        ignore_index=-1,
+        output_type=optional("int"),
+        reduction="mean",
+        infer=(
+            typed(from_attribute("output_type", of(0)), lambda facts, output: ()),
+            same_as(0),
+            same_as(1),
+            same_as(4),
+        ),
     ),
     op(
         "NegativeLogLikelihoodLossInternal",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from onnxtrain.graph.schemas.declare import INT64, WIDE, Attributes, op, optional, required
 from onnxtrain.graph.schemas.facts import Facts, Shape
 from onnxtrain.graph.schemas.infer import at, of, same_as, times, typed
-from onnxtrain.types import FLOATS, ONNX, DataType
+from onnxtrain.types import FLOATS, ONNX, OWN, DataType
 
 STATISTICS = WIDE | {DataType.BFLOAT16}
 WINDOW: Attributes = {
@@ -107,6 +107,17 @@ OPS = (
         "LayerNormalizationGrad",
         "Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U -> "
         "X_grad: T, scale_grad: V, bias_grad: V",
+        T=FLOATS,
+        U=STATISTICS,
+        V=FLOATS,
+        attributes=LAYER_NORM,
+        infer=(same_as(1), same_as(2), same_as(2)),
+    ),
+    op(
+        "LayerNormalizationGradAdd",
+        "Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U, residual: T -> "
+        "X_grad: T, scale_grad: V, bias_grad: V",
+        domain=OWN,
         T=FLOATS,
         U=STATISTICS,
         V=FLOATS,

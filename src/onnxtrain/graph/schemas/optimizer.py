@@ -57,7 +57,7 @@ OPS = (
     op(
         "AdamWOptimizer",
         "lr: T1, step: T2, weights: S_WEIGHT, gradients: S_GRAD, momentums_1: S_MOMENT, "
-        "momentums_2: S_MOMENT, update_signal?: T_BOOL -> updated_flag: T_BOOL, "
+        "momentums_2: S_MOMENT, update_signal?: T_BOOL, copies?: S_COPY -> updated_flag: T_BOOL, "
         "updated_weights?: S_WEIGHT, updated_momentums_1?: S_MOMENT, "
         "updated_momentums_2?: S_MOMENT",
         T1=FLOAT,
@@ -66,6 +66,7 @@ OPS = (
         S_WEIGHT=TENSORS,
         S_GRAD=TENSORS,
         S_MOMENT=TENSORS,
+        S_COPY=TENSORS,
         alpha=0.9,
         beta=0.999,
         epsilon=1e-8,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.activation.mask import (
     all_kept,
     drop,
     keep_mask,
     pack,
+    packed_size,
     rate_of,
     unpack,
 )
@@ -60,6 +64,9 @@ def dropout(
     rate = _rate(ratio, training_mode)
     if rate == 0:
         return data, keep_mask(data, rate, seed, rng) if any(wanted[1:]) else None
+    if quick := _fast(data, seed):
+        pair: tuple[Tensor, Tensor] = quick.drop(data, rate, seed, rng)
+        return pair
     mask = keep_mask(data, rate, seed, rng)
     return drop(data, mask, rate), mask
 
@@ -78,6 +85,9 @@ def dropout_grad(
     rate = _rate(ratio, training_mode, default_mode=True)
     if rate == 0:
         return dy.clone() if out is None else out.copy_(dy)
+    if mask.dtype is torch.bool and mask.is_contiguous() and (quick := _fast(dy)):
+        dx: Tensor = quick.drop_grad(dy, mask, rate, out)
+        return dx
     return drop(dy, mask.reshape(dy.shape), rate, out)
 
 
@@ -104,6 +114,9 @@ def bitmask_dropout(
     want_mask = any(wanted[1:])
     if rate == 0:
         return data, all_kept(data) if want_mask else None
+    if quick := _fast(data, seed):
+        pair: tuple[Tensor, Tensor] = quick.drop(data, rate, seed, rng, packed=True)
+        return pair
     mask = keep_mask(data, rate, seed, rng)
     return drop(data, mask, rate), pack(mask) if want_mask else None
 
@@ -119,6 +132,11 @@ def bitmask_dropout_grad(
     out: Tensor | None = None,
 ) -> Tensor:
     """DropoutGrad, with the mask packed into 32-bit words."""
+    rate = _rate(ratio, training_mode, default_mode=True)
+    whole = mask.numel() == packed_size(dy) and mask.is_contiguous()
+    if rate > 0 and whole and (quick := _fast(dy)):
+        dx: Tensor = quick.drop_grad(dy, mask, rate, out)
+        return dx
     kept = unpack(mask, dy)
     return dropout_grad(dy, kept, ratio, training_mode, out=out)
 
@@ -144,6 +162,11 @@ def bias_dropout(
     """Y = Dropout(data + bias) + residual."""
     rate = _rate(ratio, training_mode)
     _check_bias(data, bias, residual)
+    if rate > 0 and (quick := _fast_bias(data, bias, residual, seed)):
+        pair: tuple[Tensor, Tensor] = quick.drop(
+            data, rate, seed, rng, bias=bias, residual=residual
+        )
+        return pair
     mask = keep_mask(data, rate, seed, rng)
     total = widen(data) + widen(bias)
     if rate > 0:
@@ -151,6 +174,21 @@ def bias_dropout(
     if residual is not None:
         total = total.add_(residual)
     return store(total, data), mask
+
+
+def _fast(data: Tensor, seed: int | None = None) -> ModuleType | None:
+    """The Triton kernels for dropout, if they take these."""
+    if fast.ready(data) and fast.load("dropout").takes(seed):
+        return fast.load("dropout")
+    return None
+
+
+def _fast_bias(
+    data: Tensor, bias: Tensor, residual: Tensor | None, seed: int | None
+) -> ModuleType | None:
+    """The same for a bias along the last axis and a residual that lies as the data do."""
+    dense = bias.is_contiguous() and (residual is None or residual.is_contiguous())
+    return _fast(data, seed) if dense and bias.shape == data.shape[-1:] else None
 
 
 def _check_bias(data: Tensor, bias: Tensor, residual: Tensor | None) -> None:
@@ -186,5 +224,12 @@ def bitmask_bias_dropout(
     wanted: tuple[bool, ...] = (True, True),
 ) -> tuple[Tensor, Tensor | None]:
     """BiasDropout, with the mask packed into 32-bit words."""
+    rate = _rate(ratio, training_mode)
+    _check_bias(data, bias, residual)
+    if rate > 0 and (quick := _fast_bias(data, bias, residual, seed)):
+        pair: tuple[Tensor, Tensor] = quick.drop(
+            data, rate, seed, rng, bias=bias, residual=residual, packed=True
+        )
+        return pair
     output, mask = bias_dropout(data, bias, residual, ratio, training_mode, seed=seed, rng=rng)
     return output, pack(mask) if any(wanted[1:]) else None

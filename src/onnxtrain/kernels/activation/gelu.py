@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.activation.native import backward, forward
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
@@ -39,6 +40,8 @@ def gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
 @kernel("BiasGelu", domain=MS, T=FLOATS)
 def bias_gelu(a: Tensor, b: Tensor) -> Tensor:
     """C = Gelu(a + b), b along the last axis."""
+    if _fast(a, a, b):
+        return _pointwise(a, b, "none")
     total = a + b
     return gelu(total, out=total)
 
@@ -47,6 +50,8 @@ def bias_gelu(a: Tensor, b: Tensor) -> Tensor:
 def bias_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = GeluGrad(dY, x + b)."""
     _check_bias(dy, x, b)
+    if _fast(dy, x, b):
+        return _pointwise_grad(dy, x, b, "none", out=out)
     return gelu_grad(dy, x + b, out=out)
 
 
@@ -55,6 +60,8 @@ def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Y = Gelu(x + bias) by tanh."""
     if bias is None:
         return gelu(x, approximate="tanh")
+    if _fast(x, x, bias):
+        return _pointwise(x, bias, "tanh")
     total = x + bias
     return gelu(total, approximate="tanh", out=total)
 
@@ -69,7 +76,33 @@ def fast_gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tenso
 def bias_fast_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = FastGeluGrad(dY, x + b)."""
     _check_bias(dy, x, b)
+    if _fast(dy, x, b):
+        return _pointwise_grad(dy, x, b, "tanh", out=out)
     return fast_gelu_grad(dy, x + b, out=out)
+
+
+def _fast(dy: Tensor, x: Tensor, b: Tensor) -> bool:
+    """Whether one Triton launch serves these: b is as long as the last axis, and dense."""
+    return fast.ready(dy, x) and b.is_contiguous() and b.shape == x.shape[-1:]
+
+
+def _pointwise(
+    x: Tensor, b: Tensor | None, kind: str, alpha: float = 1.0, out: Tensor | None = None
+) -> Tensor:
+    found: Tensor = fast.load("pointwise").gelu(x, b, kind, alpha, out)
+    return found
+
+
+def _pointwise_grad(
+    dy: Tensor,
+    x: Tensor,
+    b: Tensor | None,
+    kind: str,
+    alpha: float = 1.0,
+    out: Tensor | None = None,
+) -> Tensor:
+    found: Tensor = fast.load("pointwise").gelu_grad(dy, x, b, kind, alpha, out)
+    return found
 
 
 def _check_bias(dy: Tensor, x: Tensor, b: Tensor) -> None:
@@ -84,6 +117,8 @@ def _check_bias(dy: Tensor, x: Tensor, b: Tensor) -> None:
 @kernel("QuickGelu", domain=MS, T=FLOATS, inplace=["x"])
 def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -> Tensor:
     """Y = x·sigmoid(α·x)."""
+    if fast.ready(x):
+        return _pointwise(x, None, "quick", alpha, out)
     wide = widen(x)
     return store(torch.sigmoid(wide * alpha).mul_(wide), x, out)
 
@@ -93,6 +128,8 @@ def quick_gelu_grad(
     dy: Tensor, x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None
 ) -> Tensor:
     """dX = dY·s·(1 + v·(1 - s)) with v = α·x and s = sigmoid(v)."""
+    if fast.ready(dy, x):
+        return _pointwise_grad(dy, x, None, "quick", alpha, out)
     v = widen(x) * alpha
     s = torch.sigmoid(v)
     return store((1 - s).mul_(v).add_(1).mul_(s).mul_(widen(dy)), dy, out)

@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.util
 import os
+from collections.abc import Sequence
 from types import ModuleType
 
 import torch
@@ -36,11 +37,24 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def ready(*tensors: Tensor, smallest: int = SMALLEST) -> bool:
-    """Whether Triton may take these: large enough, contiguous, of the types it knows, on a GPU."""
+def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> bool:
+    """Whether Triton may take these: large enough, contiguous, of the types it knows, on a GPU.
+
+    Matrices may have space between their ``rows`` if the kernel skips it.
+    """
     first = tensors[0]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return False  # autograd cannot go back through Triton
     if not first.is_cuda or first.numel() < smallest:
         return False
-    return _installed() and all(t.dtype in TYPES and t.is_contiguous() for t in tensors)
+    return _installed() and all(
+        t.dtype in TYPES and (t.is_contiguous() or (rows and t.ndim == 2 and t.stride(1) == 1))
+        for t in tensors
+    )
+
+
+def ready_together(tensors: Sequence[Tensor]) -> bool:
+    """Whether one Triton launch may take all of these, however small: of one type, and aligned."""
+    if not tensors or not tensors[0].is_cuda or not ready(*tensors, smallest=0):
+        return False
+    return bool(load("chunks").aligned([t for t in tensors if t.numel()] or tensors))

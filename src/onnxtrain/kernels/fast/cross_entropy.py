@@ -1,141 +1,376 @@
 """Cross entropy of rows of scores: the loss with log probabilities or with the gradient.
 
-Rows are cut into parts whose programs exchange maximum and sum, so scores are read once, whatever
-their type and however many classes there are. A label that is no class reads nothing and makes its
-row's results not a number, since the host does not see it.
+A program goes through its row twice, for the logarithm of the sum and for the results; few enough
+rows are under way that the second pass finds its scores in the cache. Rows are read in groups of
+16 bytes wherever they begin. A label that is no class reads nothing and makes its row's results
+not a number, since the host does not see it.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import meet, meeting, part_of, power, turn
+from onnxtrain.kernels.fast.launch import power
 
-PART = 4096
-PART_WARPS = 4
-MOST_PARTS = 128
+LOG_PROB, GRADIENT, GRADIENT_OF_LOG_PROB = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+LOG2_E = tl.constexpr(1.4426950408889634)
+COUNTED_BY_EACH = 1024
+"""Up to so many rows every program adds up all weights by itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """Warps of a program, groups of a thread, and steps of a row that are loaded ahead."""
+
+    warps: int
+    groups: int
+    stages: int
+
+
+LAUNCHES = {2: Launch(32, 1, 3), 4: Launch(32, 1, 3)}
+"""By the bytes of a score."""
+
+
+@triton.jit
+def _weights_at(to, at, there, WEIGHTED: tl.constexpr):
+    """Weights of the labels' classes (1 by default), 0 for ignored ones."""
+    labels, weights, classes, ignore = to
+    label = tl.load(labels + at, there, ignore)
+    if WEIGHTED:
+        inside = (label >= 0) & (label < classes)
+        weight = tl.load(weights + label, inside, 0.0).to(tl.float32)
+    else:
+        weight = tl.full(label.shape, 1.0, tl.float32)
+    return tl.where(label == ignore, 0.0, weight)
+
+
+@triton.jit
+def _total_weight(
+    out, labels, weights, rows, classes, ignore, WEIGHTED: tl.constexpr, B: tl.constexpr
+):
+    total = tl.zeros((B,), tl.float32)
+    to = (labels, weights, classes, ignore)
+    for first in range(0, rows, B):
+        at = first + tl.arange(0, B)
+        total += _weights_at(to, at, at < rows, WEIGHTED)
+    tl.store(out, tl.sum(total, 0))
+
+
+@triton.jit
+def _finish(loss, parts, rows, MEAN: tl.constexpr, B: tl.constexpr):
+    """Add up losses (and weights, which follow them) in a fixed order."""
+    total = tl.zeros((B,), tl.float32)
+    weight = tl.zeros((B,), tl.float32)
+    for first in range(0, rows, B):
+        at = first + tl.arange(0, B)
+        total += tl.load(parts + at, at < rows, 0.0)
+        if MEAN:
+            weight += tl.load(parts + rows + at, at < rows, 0.0)
+    result = tl.sum(total, 0)
+    if MEAN:
+        divisor = tl.sum(weight, 0)
+        result = tl.where(divisor == 0.0, 0.0, result / divisor)
+    tl.store(loss, result.to(loss.dtype.element_ty))
+
+
+@triton.jit
+def _raised(x, top, EXACT: tl.constexpr):
+    """e^(x - top); 16-bit scores need no exact difference."""
+    return tl.exp2((x - top) * LOG2_E) if EXACT else tl.exp2(x * LOG2_E - top * LOG2_E)
+
+
+@triton.jit
+def _top_and_total(
+    row,
+    extent,
+    SHIFTED: tl.constexpr,
+    EXACT: tl.constexpr,
+    STAGES: tl.constexpr,
+    L: tl.constexpr,
+    W: tl.constexpr,
+):
+    """m = max x and Σ e^(x - m) over a row: each lane has its own two until the end."""
+    lead, classes, groups = extent
+    tops = tl.full((L,), float("-inf"), tl.float32)
+    sums = tl.zeros((L,), tl.float32)
+    for first in tl.range(0, groups, L, num_stages=STAGES):
+        group = first + tl.arange(0, L)
+        place = group[:, None] * W + tl.arange(0, W)[None, :]
+        held = tl.load(row + place, (group < groups)[:, None], float("-inf")).to(tl.float32)
+        if SHIFTED:
+            held = tl.where((place >= lead) & (place < lead + classes), held, float("-inf"))
+        higher = tl.maximum(tops, tl.max(held, 1))
+        # a lane may have seen nothing but masked scores
+        safe = tl.where(higher == float("-inf"), 0.0, higher)
+        raised = tl.sum(_raised(held, safe[:, None], EXACT), 1)
+        sums = sums * _raised(tops, safe, EXACT) + raised
+        tops = higher
+    top = tl.max(tops, 0)
+    return top, tl.sum(sums * _raised(tops, top, EXACT), 0)
+
+
+@triton.jit
+def _result(held, offset, scale, KIND: tl.constexpr, EXACT: tl.constexpr):
+    """A log probability, or the gradient of a class as if it were not the labelled one."""
+    if KIND == LOG_PROB:
+        result = (held - offset) - scale
+    else:
+        result = _raised(held, offset, EXACT) * scale
+    return result
+
+
+@triton.jit
+def _write_row(
+    out,
+    row,
+    extent,
+    offset,
+    scale,
+    KIND: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    EXACT: tl.constexpr,
+    STAGES: tl.constexpr,
+    L: tl.constexpr,
+    W: tl.constexpr,
+):
+    """Whole groups are stored at once; the two at the ends may belong to other rows in part."""
+    lead, classes, groups = extent
+    for first in tl.range(0, groups, L, num_stages=STAGES):
+        group = first + tl.arange(0, L)
+        place = group[:, None] * W + tl.arange(0, W)[None, :]
+        held = tl.load(row + place, (group < groups)[:, None], 0.0).to(tl.float32)
+        result = _result(held, offset, scale, KIND, EXACT).to(out.dtype.element_ty)
+        whole = (group * W >= lead) & (group * W + W <= lead + classes)
+        tl.store(out + place, result, whole[:, None])
+    if SHIFTED:
+        lane = tl.arange(0, 2 * W)
+        place = tl.where(lane < W, lane, (groups - 2) * W + lane)
+        there = (place >= lead) & (place < lead + classes)
+        # scores of a whole group may be overwritten already
+        begin = place // W * W
+        there = there & ((begin < lead) | (begin + W > lead + classes))
+        held = tl.load(row + place, there, 0.0).to(tl.float32)
+        result = _result(held, offset, scale, KIND, EXACT)
+        tl.store(out + place, result.to(out.dtype.element_ty), there)
+
+
+@triton.jit
+def _clear_row(out, start, classes, L: tl.constexpr, W: tl.constexpr):
+    for first in range(0, classes, L * W):
+        column = first + tl.arange(0, L * W)
+        tl.store(out + start + column, tl.zeros((L * W,), out.dtype.element_ty), column < classes)
+
+
+@triton.jit
+def _share_of(
+    dy,
+    norm,
+    to,
+    row,
+    weight,
+    rows,
+    WEIGHTED: tl.constexpr,
+    MEAN: tl.constexpr,
+    EACH: tl.constexpr,
+    COUNTED: tl.constexpr,
+):
+    """What a row's gradient is multiplied by: dy * w_i / norm, 0 if the norm is 0."""
+    share = tl.load(dy + (row if EACH else 0)).to(tl.float32) * weight
+    if MEAN:
+        if COUNTED > 0:
+            at = tl.arange(0, COUNTED)
+            divisor = tl.sum(_weights_at(to, at, at < rows, WEIGHTED), 0)
+        else:
+            divisor = tl.load(norm)
+        share = tl.where(divisor == 0.0, 0.0, share / divisor)
+    return share
 
 
 @triton.jit
 def _rows(
     out,
-    picked,
+    parts,
     scores,
     labels,
-    share,
-    counters,
-    partial,
+    weights,
+    dy,
+    norm,
+    rows,
     classes,
-    GRADIENT: tl.constexpr,
-    PARTS: tl.constexpr,
-    P: tl.constexpr,
-    C: tl.constexpr,
+    stride,
+    out_stride,
+    ignore,
+    KIND: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    MEAN: tl.constexpr,
+    EACH: tl.constexpr,
+    COUNTED: tl.constexpr,
+    ALIKE: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    EXACT: tl.constexpr,
+    STAGES: tl.constexpr,
+    L: tl.constexpr,
+    W: tl.constexpr,
 ):
-    number = turn(counters)
-    row, part = number // PARTS, number % PARTS
-    column = part * C + tl.arange(0, C)
-    mask = column < classes
-    start = row.to(tl.int64) * classes
-    held = tl.load(scores + start + column, mask, float("-inf"))
+    row = tl.program_id(0)
+    start = row.to(tl.int64) * stride
+    out_start = start if ALIKE else row.to(tl.int64) * out_stride
+    base = start // W * W
+    lead = (start - base).to(tl.int32)
+    out_base = base if ALIKE else out_start - lead
     label = tl.load(labels + row)
     inside = (label >= 0) & (label < classes)
     own = tl.load(scores + start + label, inside, float("nan")).to(tl.float32)
-    top = tl.max(held, 0).to(tl.float32)
-    # a part may hold nothing but masked scores
-    own_top = tl.where(top == float("-inf"), 0.0, top)
-    raised = tl.exp(held.to(tl.float32) - own_top)
-    total = tl.sum(raised, 0)
-    if PARTS > 1:
-        tl.atomic_xchg(partial + (row * PARTS + part) * 2, top)
-        tl.atomic_xchg(partial + (row * PARTS + part) * 2 + 1, total)
-        meet(counters, row, PARTS)
-        place = tl.arange(0, P)
-        there = place < PARTS
-        at = partial + (row * PARTS + place) * 2
-        tops = tl.load(at, there, float("-inf"), volatile=True)
-        totals = tl.load(at + 1, there, 0.0, volatile=True)
-        top = tl.max(tops, 0)
-        total = tl.sum(totals * tl.exp(tops - top), 0)
-    log_total = top + tl.log(total)
-    if GRADIENT:
-        scale = tl.where(inside, tl.load(share + row), float("nan"))
-        result = raised * (tl.exp(own_top - top) / total * scale)
-        result = tl.where(column == label, result - scale, result)
-        result = tl.where(scale == 0.0, 0.0, result)
+    to = (labels, weights, classes, ignore)
+    weight = _weights_at(to, row, True, WEIGHTED)
+    extent = (lead, classes, tl.cdiv(lead + classes, W))
+    share = own
+    if KIND != LOG_PROB:
+        share = _share_of(dy, norm, to, row, weight, rows, WEIGHTED, MEAN, EACH, COUNTED)
+        share = tl.where(inside | (label == ignore), share, float("nan"))
+    top, total = own, own
+    if KIND != GRADIENT_OF_LOG_PROB:
+        # an ignored row has no loss, and its gradient needs no scores
+        if (KIND == LOG_PROB) | (weight != 0.0):
+            top, total = _top_and_total(scores + base, extent, SHIFTED, EXACT, STAGES, L, W)
+        _store_loss(parts, row, rows, own - top - tl.log(total), weight)
+    if KIND == LOG_PROB:
+        offset, scale = top, tl.log(total)
+    elif KIND == GRADIENT:
+        offset, scale = top, share / total
     else:
-        result = held.to(tl.float32) - log_total
-    tl.store(out + start + column, result.to(out.dtype.element_ty), mask)
-    if part == 0:
-        tl.store(picked + row, own - log_total)
+        offset, scale = tl.full((), 0.0, tl.float32), share
+    if (KIND != LOG_PROB) & (share == 0.0):
+        _clear_row(out, out_start, classes, L, W)
+    else:
+        _write_row(
+            out + out_base,
+            scores + base,
+            extent,
+            offset,
+            scale,
+            KIND,
+            SHIFTED,
+            EXACT,
+            STAGES,
+            L,
+            W,
+        )
+        if KIND != LOG_PROB:
+            tl.debug_barrier()
+            if inside:
+                labelled = _result(own, offset, scale, KIND, True) - share
+                tl.store(out + out_start + label, labelled.to(out.dtype.element_ty))
 
 
 @triton.jit
-def _grad(out, log_prob, labels, share, classes, C: tl.constexpr):
-    row = tl.program_id(1)
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    mask = column < classes
-    at = row.to(tl.int64) * classes + column
-    label = tl.load(labels + row)
-    inside = (label >= 0) & (label < classes)
-    scale = tl.where(inside, tl.load(share + row), float("nan"))
-    probability = tl.exp(tl.load(log_prob + at, mask, 0.0).to(tl.float32))
-    result = (probability - tl.where(column == label, 1.0, 0.0)) * scale
-    result = tl.where(scale == 0.0, 0.0, result)
-    tl.store(out + at, result.to(out.dtype.element_ty), mask)
+def _store_loss(parts, row, rows, log_prob, weight):
+    tl.store(parts + row, tl.where(weight == 0.0, 0.0, -log_prob * weight))
+    tl.store(parts + rows + row, weight)
 
 
-def takes(scores: Tensor) -> bool:
-    """Whether the scores are a matrix with rows that these kernels serve."""
-    return scores.ndim == 2 and scores.shape[1] <= PART * MOST_PARTS
+def takes(scores: Tensor, labels: Tensor, weights: Tensor | None) -> bool:
+    """Whether the scores are a matrix of dense rows, and the rest lies as these kernels read it."""
+    others = [labels] if weights is None else [labels, weights]
+    return (
+        scores.ndim == 2
+        and scores.stride(1) == 1
+        and scores.data_ptr() % 16 == 0
+        and labels.dtype in (torch.int32, torch.int64)
+        and all(t.is_contiguous() for t in others)
+    )
 
 
-def log_probabilities(scores: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """log_softmax(scores), and its entry at each label in float32."""
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Labels of rows, weights of classes, the ignored label, and how losses are reduced."""
+
+    labels: Tensor
+    weights: Tensor | None
+    ignore: int
+    reduction: str
+
+
+def loss(scores: Tensor, to: Labels, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The loss, and log_softmax(scores), in the type that is asked for."""
     out = torch.empty_like(scores, dtype=dtype)
-    return out, _over_rows(out, scores, labels, None)
+    return _reduced(_over_rows(out, scores, to, None, LOG_PROB), to, dtype), out
+
+
+def grad(dy: Tensor, log_prob: Tensor, to: Labels) -> Tensor:
+    """dy * w_i / norm * (e^log_prob - [c == label]) in the type of the log probabilities."""
+    out = torch.empty_like(log_prob)
+    _over_rows(out, log_prob, to, dy, GRADIENT_OF_LOG_PROB)
+    return out
 
 
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, share: Tensor, out: Tensor | None = None
+    scores: Tensor, to: Labels, dy: Tensor, dtype: torch.dtype, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(softmax(scores) - [c == label]) * share, and each label's log probability in float32."""
+    """The gradient in the scores, which may overwrite them, and the loss."""
     out = torch.empty_like(scores) if out is None else out
-    return out, _over_rows(out, scores, labels, share)
+    return out, _reduced(_over_rows(out, scores, to, dy, GRADIENT), to, dtype)
 
 
-def _over_rows(out: Tensor, scores: Tensor, labels: Tensor, share: Tensor | None) -> Tensor:
+def _over_rows(
+    out: Tensor, scores: Tensor, to: Labels, dy: Tensor | None, kind: tl.constexpr
+) -> Tensor:
+    """Write the results of all rows; losses and weights are returned, one after the other."""
     rows, classes = scores.shape
-    width = part_of(classes, PART)
-    parts = triton.cdiv(classes, width)
-    counters, partial = meeting(rows, 2 * parts, scores.device)
-    picked = torch.empty(rows, dtype=torch.float32, device=scores.device)
-    _rows[(rows * parts,)](
+    mean = dy is not None and to.reduction == "mean"
+    small = rows <= COUNTED_BY_EACH
+    plan, width = LAUNCHES[scores.dtype.itemsize], 16 // scores.dtype.itemsize
+    lanes = min(plan.warps * 32 * plan.groups, power(triton.cdiv(classes, width) + 1))
+    parts = torch.empty(2 * rows, dtype=torch.float32, device=scores.device)
+    _rows[(rows,)](
         out,
-        picked,
-        scores,
-        labels,
-        picked if share is None else share,
-        counters,
-        partial,
-        classes,
-        share is not None,
         parts,
-        power(parts),
+        scores,
+        to.labels,
+        scores if to.weights is None else to.weights,
+        parts if dy is None else dy,
+        _norm(to, rows, classes) if mean and not small else parts,
+        rows,
+        classes,
+        scores.stride(0),
+        out.stride(0),
+        to.ignore,
+        kind.value,
+        to.weights is not None,
+        mean,
+        to.reduction == "none",
+        power(rows) if mean and small else 0,
+        out.stride(0) == scores.stride(0),
+        classes % width != 0 or scores.stride(0) % width != 0,
+        scores.dtype is torch.float32,
+        plan.stages,
+        lanes,
         width,
-        num_warps=PART_WARPS if width == PART else 4,
+        num_warps=max(1, min(plan.warps, lanes // 32)),
     )
-    return picked
+    return parts
 
 
-def grad(log_prob: Tensor, labels: Tensor, share: Tensor) -> Tensor:
-    """(e^log_prob - [c == label]) * share in the type of the log probabilities."""
-    rows, classes = log_prob.shape
-    out = torch.empty_like(log_prob)
-    width = min(4096, power(classes))
-    _grad[(triton.cdiv(classes, width), rows)](
-        out, log_prob, labels, share, classes, width, num_warps=4
+def _norm(to: Labels, rows: int, classes: int) -> Tensor:
+    """Sum of the weights of all labels."""
+    out = torch.empty((), dtype=torch.float32, device=to.labels.device)
+    weights = out if to.weights is None else to.weights
+    weighted = to.weights is not None
+    _total_weight[(1,)](
+        out, to.labels, weights, rows, classes, to.ignore, weighted, 4096, num_warps=16
     )
+    return out
+
+
+def _reduced(parts: Tensor, to: Labels, dtype: torch.dtype) -> Tensor:
+    rows = parts.numel() // 2
+    if to.reduction == "none":
+        return parts[:rows].to(dtype)
+    out = torch.empty((), dtype=dtype, device=parts.device)
+    _finish[(1,)](out, parts, rows, to.reduction == "mean", min(4096, power(rows)), num_warps=8)
     return out

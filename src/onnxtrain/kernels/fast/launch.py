@@ -44,6 +44,24 @@ def meeting(rows: int, results: int, device: torch.device) -> tuple[Tensor, Tens
     return counters, torch.empty(rows * results, dtype=torch.float32, device=device)
 
 
+def packed(x: Tensor) -> bool:
+    """Whether values are pairs in a register, which an interpreter does not have."""
+    return x.dtype.itemsize == 2 and not interpreted()
+
+
+@triton.jit
+def kept_narrow(x, PACKED: tl.constexpr):
+    """The same 16-bit values, of which the compiler has no wider copies.
+
+    What it widened before a wait would fill twice the registers during it.
+    """
+    if PACKED:
+        x = tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2
+        )
+    return x
+
+
 @triton.jit
 def turn(counters):
     """Number of this program in the order in which programs began.
@@ -62,3 +80,21 @@ def meet(counters, row, parts: tl.constexpr):
     while tl.atomic_add(counters + 1 + row, 0, sem="acq_rel") < parts:
         pass
     tl.debug_barrier()
+
+
+@triton.jit
+def _add_pairs(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def row_sums(a, b, TOGETHER: tl.constexpr):
+    """Sums of two tiles along their rows, by one exchange between warps if they go together.
+
+    An interpreter, which would take the pairs one by one, adds one tile after the other.
+    """
+    if TOGETHER:
+        first, second = tl.reduce((a, b), 1, _add_pairs)
+    else:
+        first, second = tl.sum(a, 1), tl.sum(b, 1)
+    return first, second

@@ -1,12 +1,12 @@
-"""Work over many tensors in one launch: sums of squares, scaling, AdamW.
+"""Updates of many tensors in one launch: AdamW and SGD; also clipping and checks.
 
-The host lays out once which chunk of which tensor each program takes; the layout is kept as long
-as the tensors stay where they are.
+Numbers that change from step to step (learning rate, step, a factor of all gradients, whether to
+skip the step) may be device tensors, so that a recorded step reads them anew.
 """
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,139 +14,259 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast import chunks as laid_out
+from onnxtrain.kernels.fast.chunks import (
+    KINDS,
+    Tensors,
+    aligned,
+    groups,
+    layout,
+    place,
+    pointer_to,
+    read,
+    takes,
+    write,
+)
+from onnxtrain.kernels.fast.many_norms import all_finite, clip, norm, norm_and_factor
 
-CHUNK = 1024
-KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+Number = float | Tensor
 
-
-def aligned(*lists: Sequence[Tensor]) -> bool:
-    """Whether every tensor begins where wide loads may begin, and each list has one type."""
-    return all(
-        all(map(Tensor.is_contiguous, items))
-        and len({t.dtype for t in items}) == 1
-        and all(address % 16 == 0 for address in map(Tensor.data_ptr, items))
-        for items in lists
-    )
-
-
-def layout(lists: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Tensor, int]:
-    """Addresses (list by list), chunks (tensor, first element, size), how many chunks."""
-    addresses = tuple(address for items in lists for address in map(Tensor.data_ptr, items))
-    return _layout(addresses, tuple(map(Tensor.numel, lists[0])), lists[0][0].device)
-
-
-@functools.lru_cache(maxsize=64)
-def _layout(
-    addresses: tuple[int, ...], sizes: tuple[int, ...], device: torch.device
-) -> tuple[Tensor, Tensor, int]:
-    chunks = [
-        (item, start, size) for item, size in enumerate(sizes) for start in range(0, size, CHUNK)
-    ]
-    table = torch.tensor(addresses, dtype=torch.int64).to(device)
-    return table, torch.tensor(chunks, dtype=torch.int64).to(device), len(chunks)
-
-
-@triton.jit
-def _pointer(table, at, start, KIND: tl.constexpr):
-    """Where a chunk of a tensor begins; one address for all, so that loads are wide."""
-    address = tl.load(table + at) + start * (KIND.primitive_bitwidth // 8)
-    return tl.multiple_of(address, 16).to(tl.pointer_type(KIND))
+__all__ = [
+    "adam_numbers",
+    "adam_w",
+    "adam_w_by",
+    "adamw",
+    "aligned",
+    "all_finite",
+    "clip",
+    "norm",
+    "norm_and_factor",
+    "sgd",
+    "takes",
+]
 
 
 @triton.jit
-def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
-    chunk = tl.program_id(0)
-    start = tl.load(chunks + chunk * 3 + 1)
-    data = _pointer(table, tl.load(chunks + chunk * 3), start, KIND)
-    at = tl.arange(0, C)
-    value = tl.load(data + at, at < tl.load(chunks + chunk * 3 + 2) - start, 0.0).to(tl.float32)
-    tl.store(partial + chunk, tl.sum(value * value, 0))
-
-
-@triton.jit
-def _root(norm, partial, count, C: tl.constexpr):
-    total = tl.zeros((C,), tl.float64)
-    for first in range(0, count, C):
-        at = first + tl.arange(0, C)
-        total += tl.load(partial + at, at < count, 0.0)
-    tl.store(norm, tl.sqrt(tl.sum(total, 0)).to(tl.float32))
-
-
-@triton.jit
-def _scale(table, chunks, norm, most, KIND: tl.constexpr, C: tl.constexpr):
-    factor = most / (tl.load(norm) + 1e-6)
-    if factor < 1.0:
-        chunk = tl.program_id(0)
-        start = tl.load(chunks + chunk * 3 + 1)
-        data = _pointer(table, tl.load(chunks + chunk * 3), start, KIND)
-        at = tl.arange(0, C)
-        mask = at < tl.load(chunks + chunk * 3 + 2) - start
-        value = tl.load(data + at, mask, 0.0)
-        tl.store(data + at, (value.to(tl.float32) * factor).to(value.dtype), mask)
+def _numbers(
+    out,
+    rate,
+    step,
+    epsilon,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    SCALED: tl.constexpr,
+    CORRECTED: tl.constexpr,
+):
+    """Rate, 1 - alpha^t, √(1 - beta^t) and epsilon (by that root): what a step needs of its t."""
+    first = tl.full((), 1.0, tl.float64)
+    root = first
+    if CORRECTED:
+        count = tl.load(step).to(tl.float64)
+        first = 1.0 - tl.exp2(count * ALPHA)
+        root = tl.sqrt(1.0 - tl.exp2(count * BETA))
+    tl.store(out, tl.load(rate).to(tl.float32))
+    tl.store(out + 1, first.to(tl.float32))
+    tl.store(out + 2, root.to(tl.float32))
+    tl.store(out + 3, (epsilon / root if SCALED else root * 0.0 + epsilon).to(tl.float32))
 
 
 @triton.jit
 def _adam_w(
     table,
     chunks,
+    numbers,
+    factor,
+    skip,
     tensors,
     rate,
+    first_correction,
+    second_root,
+    epsilon,
     decay,
+    later_decay,
     alpha,
     beta,
     rest_of_alpha,
     rest_of_beta,
-    first_correction,
-    second_root,
-    epsilon,
+    DEVICE: tl.constexpr,
+    FACTOR: tl.constexpr,
+    SKIP: tl.constexpr,
+    LATER: tl.constexpr,
     WEIGHT: tl.constexpr,
     GRADIENT: tl.constexpr,
     MOMENT: tl.constexpr,
+    COPY: tl.constexpr,
     C: tl.constexpr,
 ):
-    chunk = tl.program_id(0)
-    item = tl.load(chunks + chunk * 3)
-    start = tl.load(chunks + chunk * 3 + 1)
-    at = tl.arange(0, C)
-    mask = at < tl.load(chunks + chunk * 3 + 2) - start
-    weights = _pointer(table, item, start, WEIGHT) + at
-    firsts = _pointer(table, item + 2 * tensors, start, MOMENT) + at
-    seconds = _pointer(table, item + 3 * tensors, start, MOMENT) + at
-    gradients = _pointer(table, item + tensors, start, GRADIENT) + at
-    gradient = tl.load(gradients, mask, 0.0).to(tl.float32)
-    weight = tl.load(weights, mask, 0.0).to(tl.float32)
-    first = tl.load(firsts, mask, 0.0).to(tl.float32)
-    second = tl.load(seconds, mask, 0.0).to(tl.float32)
+    item, start, left = place(chunks, C)
+    if SKIP:
+        left = tl.where(tl.load(skip) != 0, 0, left)
+    weights = pointer_to(table, item, start, WEIGHT)
+    gradients = pointer_to(table, item + tensors, start, GRADIENT)
+    firsts = pointer_to(table, item + 2 * tensors, start, MOMENT)
+    seconds = pointer_to(table, item + 3 * tensors, start, MOMENT)
+    if DEVICE:
+        rate = tl.load(numbers)
+        first_correction = tl.load(numbers + 1)
+        second_root = tl.load(numbers + 2)
+        epsilon = tl.load(numbers + 3)
+    scale = tl.load(factor).to(tl.float32) if FACTOR else 1.0
+    rates = (rate, decay, later_decay, alpha, beta, rest_of_alpha, rest_of_beta)
+    corrections = (first_correction, second_root, epsilon, scale)
+    lists = (weights, gradients, firsts, seconds)
+    if COPY is None:
+        copies = weights
+    else:
+        copies = pointer_to(table, item + 4 * tensors, start, COPY)
+    if left >= C:
+        _adam_w_chunk(lists, copies, rates, corrections, left, LATER, COPY is not None, True, C)
+    elif left > 0:
+        _adam_w_chunk(lists, copies, rates, corrections, left, LATER, COPY is not None, False, C)
+
+
+@triton.jit
+def _adam_w_chunk(
+    lists,
+    copies,
+    rates,
+    corrections,
+    left,
+    LATER: tl.constexpr,
+    COPY: tl.constexpr,
+    WHOLE: tl.constexpr,
+    C: tl.constexpr,
+):
+    weights, gradients, firsts, seconds = lists
+    rate, decay, later_decay, alpha, beta, rest_of_alpha, rest_of_beta = rates
+    first_correction, second_root, epsilon, scale = corrections
+    gradient = read(gradients, left, WHOLE, C)
+    weight = read(weights, left, WHOLE, C)
+    first = read(firsts, left, WHOLE, C)
+    second = read(seconds, left, WHOLE, C)
+    gradient = gradient * scale
     first = alpha * first + rest_of_alpha * gradient
     second = beta * second + rest_of_beta * gradient * gradient
     step = first / (first_correction * (tl.sqrt(second) / second_root + epsilon))
     weight = weight - rate * decay * weight - rate * step
-    tl.store(weights, weight.to(WEIGHT), mask)
-    tl.store(firsts, first.to(MOMENT), mask)
-    tl.store(seconds, second.to(MOMENT), mask)
+    if LATER:
+        weight = weight - rate * later_decay * weight
+    write(weights, weight, left, WHOLE, C)
+    write(firsts, first, left, WHOLE, C)
+    write(seconds, second, left, WHOLE, C)
+    if COPY:
+        write(copies, weight, left, WHOLE, C)
 
 
-def norm(items: Sequence[Tensor]) -> Tensor:
-    """√(Σ x²) over all elements of all tensors, in float32."""
-    table, chunks, count = layout([items])
-    partial = torch.empty(count, dtype=torch.float32, device=items[0].device)
-    result = torch.empty((), dtype=torch.float32, device=items[0].device)
-    kind = KINDS[items[0].dtype]
-    _squares[(count,)](partial, table, chunks, kind, CHUNK, num_warps=4)
-    _root[(1,)](result, partial, count, min(4096, power(count)), num_warps=8)
-    return result
+@triton.jit
+def _sgd(
+    table,
+    chunks,
+    numbers,
+    factor,
+    skip,
+    tensors,
+    rate,
+    DEVICE: tl.constexpr,
+    FACTOR: tl.constexpr,
+    SKIP: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    COPY: tl.constexpr,
+    C: tl.constexpr,
+):
+    item, start, left = place(chunks, C)
+    if SKIP:
+        left = tl.where(tl.load(skip) != 0, 0, left)
+    if DEVICE:
+        rate = tl.load(numbers).to(tl.float32)
+    if FACTOR:
+        rate = rate * tl.load(factor).to(tl.float32)
+    weights = pointer_to(table, item, start, WEIGHT)
+    gradients = pointer_to(table, item + tensors, start, GRADIENT)
+    if COPY is None:
+        copies = weights
+    else:
+        copies = pointer_to(table, item + 2 * tensors, start, COPY)
+    if left >= C:
+        _sgd_chunk(weights, gradients, copies, rate, left, COPY is not None, True, C)
+    elif left > 0:
+        _sgd_chunk(weights, gradients, copies, rate, left, COPY is not None, False, C)
 
 
-def clip(items: Sequence[Tensor], most: float) -> None:
-    """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
-    found = norm(items)
-    table, chunks, count = layout([items])
-    _scale[(count,)](table, chunks, found, most, KINDS[items[0].dtype], CHUNK, num_warps=4)
+@triton.jit
+def _sgd_chunk(
+    weights,
+    gradients,
+    copies,
+    rate,
+    left,
+    COPY: tl.constexpr,
+    WHOLE: tl.constexpr,
+    C: tl.constexpr,
+):
+    gradient = read(gradients, left, WHOLE, C)
+    weight = read(weights, left, WHOLE, C) - rate * gradient
+    write(weights, weight, left, WHOLE, C)
+    if COPY:
+        write(copies, weight, left, WHOLE, C)
+
+
+def adamw(
+    params: Tensors,
+    grads: Tensors,
+    moments1: Tensors,
+    moments2: Tensors,
+    *,
+    lr: Number,
+    step: Number,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    weight_decay: float = 1e-2,
+    decay_last: bool = False,
+    correct_bias: bool = True,
+    copies: Tensors | None = None,
+    factor: Tensor | None = None,
+    skip: Tensor | None = None,
+) -> None:
+    """One step of AdamW in place; gradients and parameters may differ in type.
+
+    Decay comes before the step, or after it (``decay_last``, where epsilon is added to the root
+    that is not corrected). ``copies`` receive the new parameters in their own type. Every gradient
+    is multiplied by ``factor``; nothing happens if ``skip`` is not 0. Learning rate and step are
+    two numbers or two tensors of one element on the device.
+    """
+    numbers: Tensor | tuple[float, ...]
+    if isinstance(lr, Tensor) and isinstance(step, Tensor):
+        numbers = adam_numbers(lr, step, betas, epsilon, decay_last, correct_bias)
+    elif isinstance(lr, Tensor) or isinstance(step, Tensor):
+        raise ValueError("lr and step must both be numbers or both be tensors on the device")
+    else:
+        count = step if correct_bias else math.inf
+        root = math.sqrt(1 - betas[1] ** count)
+        scaled = epsilon / (root or math.nan) if decay_last else epsilon
+        numbers = (lr, 1 - betas[0] ** count, root, scaled)
+    decays = (0.0, weight_decay) if decay_last else (weight_decay, 0.0)
+    lists = [params, grads, moments1, moments2, *([copies] if copies else [])]
+    adam_w_by(lists, numbers, betas, decays, factor, skip)
+
+
+def adam_numbers(
+    rate: Tensor,
+    step: Tensor,
+    betas: tuple[float, float],
+    epsilon: float,
+    scaled: bool,
+    corrected: bool,
+) -> Tensor:
+    """Rate, 1 - alpha^t, √(1 - beta^t), epsilon (by that root if ``scaled``), on the device."""
+    out = torch.empty(4, dtype=torch.float32, device=rate.device)
+    logarithms = [math.log2(beta) if beta > 0 else -1e300 for beta in betas]
+    _numbers[(1,)](out, rate, step, epsilon, *logarithms, scaled, corrected, num_warps=1)
+    return out
 
 
 def adam_w(
-    lists: Sequence[Sequence[Tensor]],
+    lists: Sequence[Tensors],
     rate: float,
     decay: float,
     betas: tuple[float, float],
@@ -157,9 +277,73 @@ def adam_w(
 
     The corrections are 1 - alpha^t and √(1 - beta^t).
     """
-    table, chunks, count = layout(lists)
-    kinds = [KINDS[lists[i][0].dtype] for i in (0, 1, 2)]
+    adam_w_by(lists, (rate, *corrections, epsilon), betas, (decay, 0.0))
+
+
+def adam_w_by(
+    lists: Sequence[Tensors],
+    numbers: Tensor | tuple[float, ...],
+    betas: tuple[float, float],
+    decays: tuple[float, float],
+    factor: Tensor | None = None,
+    skip: Tensor | None = None,
+) -> None:
+    """AdamW with the numbers of ``adam_numbers``, and decay before and after the step.
+
+    A fifth list receives the new weights in its own type.
+    """
+    on_device = isinstance(numbers, Tensor)
     # what is left of 1 is computed here, where it is exact
-    rests = (1 - betas[0], 1 - betas[1])
-    numbers = (rate, decay, *betas, *rests, *corrections, epsilon)
-    _adam_w[(count,)](table, chunks, len(lists[0]), *numbers, *kinds, CHUNK, num_warps=4)
+    fixed = (*decays, *betas, 1 - betas[0], 1 - betas[1])
+    for group in groups(*lists):
+        table, chunks, count = layout(group)
+        _adam_w[(count,)](
+            table,
+            chunks,
+            numbers if on_device else table,
+            table if factor is None else factor,
+            table if skip is None else skip,
+            len(group[0]),
+            *((0.0,) * 4 if on_device else numbers),
+            *fixed,
+            on_device,
+            factor is not None,
+            skip is not None,
+            decays[1] != 0,
+            *(KINDS[group[i][0].dtype] for i in (0, 1, 2)),
+            KINDS[group[4][0].dtype] if len(group) > 4 else None,
+            laid_out.CHUNK,
+            num_warps=laid_out.WARPS,
+        )
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    *,
+    lr: Number,
+    copies: Tensors | None = None,
+    factor: Tensor | None = None,
+    skip: Tensor | None = None,
+) -> None:
+    """w -= lr * g in place, with the options of ``adamw``."""
+    on_device = isinstance(lr, Tensor)
+    for lists in groups(params, grads, *([copies] if copies else [])):
+        table, chunks, count = layout(lists)
+        _sgd[(count,)](
+            table,
+            chunks,
+            lr if on_device else table,
+            table if factor is None else factor,
+            table if skip is None else skip,
+            len(lists[0]),
+            0.0 if on_device else lr,
+            on_device,
+            factor is not None,
+            skip is not None,
+            KINDS[lists[0][0].dtype],
+            KINDS[lists[1][0].dtype],
+            KINDS[lists[2][0].dtype] if copies else None,
+            laid_out.CHUNK,
+            num_warps=laid_out.WARPS,
+        )

@@ -1,7 +1,7 @@
 """Values added at the places that indices along the last axis name: GatherElementsGrad.
 
-A few values a row are combined where they are equal and written without a conflict; many are added
-one by one in float32, in any order.
+A few values a row are combined where their places are equal, and written by the program that
+clears the row; many are added one by one in float32, in any order.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from torch import Tensor
 from onnxtrain.kernels.fast.launch import power
 
 FEW = 64
+CLEARED = {2: 8192, 4: 4096}
+"""Elements that a program clears at once, by the bytes of one."""
+WARPS = 4
 
 
 @triton.jit
-def _few(out, dy, indices, size, K, B: tl.constexpr):
+def _few(out, dy, indices, size, K, C: tl.constexpr, B: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
+    for first in range(0, size, C):
+        column = first + tl.arange(0, C)
+        tl.store(out + row * size + column, tl.zeros((C,), out.dtype.element_ty), column < size)
     own = tl.arange(0, B)
     there = own < K
     place = tl.load(indices + row * K + own, there, 0)
@@ -30,6 +36,7 @@ def _few(out, dy, indices, size, K, B: tl.constexpr):
     equal = place[:, None] == tl.reshape(place, (1, B))
     total = tl.sum(tl.where(equal, tl.reshape(value, (1, B)), 0.0), 1)
     earlier = tl.sum((equal & (own[None, :] < own[:, None])).to(tl.int32), 1)
+    tl.debug_barrier()
     tl.store(out + row * size + place, total.to(out.dtype.element_ty), there & (earlier == 0))
 
 
@@ -48,8 +55,9 @@ def add_at_last(dy: Tensor, indices: Tensor, rows: int, size: int) -> Tensor:
     """dx[row, indices[row, k]] += dy[row, k] in dy's type; indices out of range add nothing."""
     picks = indices.shape[-1]
     if picks <= FEW:
-        out = torch.zeros((rows, size), dtype=dy.dtype, device=dy.device)
-        _few[(rows,)](out, dy, indices, size, picks, power(picks), num_warps=2)
+        out = torch.empty((rows, size), dtype=dy.dtype, device=dy.device)
+        cleared = min(CLEARED[dy.dtype.itemsize], power(size))
+        _few[(rows,)](out, dy, indices, size, picks, cleared, power(picks), num_warps=WARPS)
         return out
     wide = torch.zeros((rows, size), dtype=torch.float32, device=dy.device)
     grid = (triton.cdiv(dy.numel(), 1024),)

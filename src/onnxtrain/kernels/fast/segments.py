@@ -14,6 +14,47 @@ from torch import Tensor
 from onnxtrain.kernels.fast.launch import power
 
 CHUNK = 32
+RANKED = 1 << 14
+"""Up to so many indices are put in order by counting, for each one, those before it."""
+RANKS, COMPARED, RANK_WARPS = 32, 128, 4
+
+
+@triton.jit
+def _rank(
+    ascending,
+    order,
+    indices,
+    count,
+    rows,
+    KIND: tl.constexpr,
+    R: tl.constexpr,
+    B: tl.constexpr,
+):
+    """Put each index where it belongs: after the smaller ones and the equal ones before it."""
+    own = tl.program_id(0) * R + tl.arange(0, R)
+    there = own < count
+    index = _wrapped(tl.load(indices + own, there, 0), rows)
+    # indices and then positions, as one number
+    key = (index.to(KIND) * count + own)[:, None]
+    before = tl.zeros((R, B), tl.int32)
+    for first in range(0, count, B):
+        other = first + tl.arange(0, B)
+        # what does not exist comes last
+        compared = _wrapped(tl.load(indices + other, other < count, 0), rows)
+        compared = tl.where(
+            other < count, compared.to(KIND) * count + other, tl.full((), rows, KIND) * count
+        )
+        before += (compared[None, :] < key).to(tl.int32)
+    place = tl.sum(before, 1)
+    tl.store(ascending + place, index, there)
+    tl.store(order + place, own, there)
+
+
+@triton.jit
+def _wrapped(index, rows):
+    """An index in [0, rows), negative ones from the end, as the remainder of a division."""
+    rest = index.to(tl.int32) % rows
+    return tl.where(rest < 0, rest + rows, rest)
 
 
 @triton.jit
@@ -41,7 +82,9 @@ def _chunks(
     fits = column < columns
     row = tl.load(order + place, there, 0)
     data = tl.load(
-        values + row[:, None] * columns + column[None, :], there[:, None] & fits[None, :], 0.0
+        values + row.to(tl.int64)[:, None] * columns + column[None, :],
+        there[:, None] & fits[None, :],
+        0.0,
     )
     slot = tl.arange(0, R)
     member = (slot[:, None] == run[None, :]) & there[None, :]
@@ -89,9 +132,9 @@ def _join(out, edges, indices, count, columns, R: tl.constexpr, C: tl.constexpr)
 
 
 def sum_rows(indices: Tensor, values: Tensor, count: int) -> Tensor:
-    """out[r] = sum of values[n] over all n with indices[n] == r, for indices in [0, count)."""
-    ascending, order = indices.to(torch.int32).sort(stable=True)
+    """out[r] = sum of values[n] over all n with indices[n] == r modulo count."""
     total, columns = values.shape
+    ascending, order = _in_order(indices, count)
     out = torch.zeros((count, columns), dtype=values.dtype, device=values.device)
     width = min(power(columns), 128)
     chunks, across = triton.cdiv(total, CHUNK), triton.cdiv(columns, width)
@@ -104,3 +147,20 @@ def sum_rows(indices: Tensor, values: Tensor, count: int) -> Tensor:
             out, edges, ascending, total, columns, CHUNK, width, num_warps=1
         )
     return out
+
+
+def _in_order(indices: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Indices modulo the count in ascending order, and where each one was."""
+    total = indices.numel()
+    if total > RANKED:
+        # fewer bits are sorted in fewer passes
+        kind, shift = (torch.int16, 1 << 15) if count <= 1 << 16 else (torch.int32, 0)
+        keys, order = (indices.remainder(count) - shift).to(kind).sort(stable=True)
+        return keys.to(torch.int32) + shift, order
+    ascending = torch.empty(total, dtype=torch.int32, device=indices.device)
+    order = torch.empty_like(ascending)
+    kind = tl.int64 if (total + 1) * (count + 1) >= 1 << 31 else tl.int32
+    _rank[(triton.cdiv(total, RANKS),)](
+        ascending, order, indices, total, count, kind, RANKS, COMPARED, num_warps=RANK_WARPS
+    )
+    return ascending, order

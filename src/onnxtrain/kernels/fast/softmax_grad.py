@@ -13,14 +13,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import meet, meeting, part_of, power, turn, warps
+from onnxtrain.kernels.fast.launch import (
+    kept_narrow,
+    meet,
+    meeting,
+    packed,
+    part_of,
+    power,
+    turn,
+    warps,
+)
 
 LONGEST_ROW_OF_ONE = 16384
-PART = 8192
-PART_WARPS = 4
+PART = {2: 16384, 4: 8192}
+"""Elements of a part of a long row, and of a tile (below), by the bytes of one."""
+PART_WARPS = {2: 8, 4: 4}
 LONGEST_ROW = 1 << 20
-TILE = 8192
-TILE_PER_THREAD = 64
+TILE = {2: 16384, 4: 8192}
+TILE_PER_THREAD = {2: 64, 4: 64}
 
 
 @triton.jit
@@ -56,6 +66,7 @@ def _parts(
     partial,
     columns,
     LOG: tl.constexpr,
+    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
@@ -70,6 +81,7 @@ def _parts(
     own = tl.sum(_term(dy_in.to(tl.float32), y_in.to(tl.float32), LOG), 0)
     tl.atomic_xchg(partial + row * PARTS + part, own)
     meet(counters, row, PARTS)
+    dy_in, y_in = kept_narrow(dy_in, PACKED), kept_narrow(y_in, PACKED)
     other = tl.arange(0, P)
     total = tl.sum(tl.load(partial + row * PARTS + other, other < PARTS, 0.0, volatile=True), 0)
     result = _result(dy_in.to(tl.float32), y_in.to(tl.float32), total, LOG)
@@ -86,6 +98,7 @@ def _columns(
     size,
     inner,
     LOG: tl.constexpr,
+    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     N: tl.constexpr,
@@ -105,6 +118,7 @@ def _columns(
         lane = tl.arange(0, W)
         tl.store(partial + (tile * PARTS + part) * W + lane, total)
         meet(counters, tile, PARTS)
+        dy_in, y_in = kept_narrow(dy_in, PACKED), kept_narrow(y_in, PACKED)
         other = tl.arange(0, P)[:, None]
         seen = partial + (tile * PARTS + other) * W + lane[None, :]
         total = tl.sum(tl.load(seen, other < PARTS, 0.0, volatile=True), 0)
@@ -138,16 +152,28 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
         threads = warps(width * together, 8)
         _rows[grid](dx, dy, y, rows, size, log, together, width, num_warps=threads)
         return
-    parts = triton.cdiv(size, PART)
+    part, threads = PART[y.dtype.itemsize], PART_WARPS[y.dtype.itemsize]
+    parts = triton.cdiv(size, part)
     counters, partial = meeting(rows, parts, y.device)
     _parts[(rows * parts,)](
-        dx, dy, y, counters, partial, size, log, parts, power(parts), PART, num_warps=PART_WARPS
+        dx,
+        dy,
+        y,
+        counters,
+        partial,
+        size,
+        log,
+        packed(y),
+        parts,
+        power(parts),
+        part,
+        num_warps=threads,
     )
 
 
 def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: bool) -> None:
     wide = min(power(inner), 128 // y.dtype.itemsize)
-    tall = part_of(size, max(TILE // wide, 1))
+    tall = part_of(size, max(TILE[y.dtype.itemsize] // wide, 1))
     parts = triton.cdiv(size, tall)
     tiles = y.numel() // (size * inner) * triton.cdiv(inner, wide)
     counters, partial = meeting(tiles, parts * wide, y.device)
@@ -160,9 +186,10 @@ def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: b
         size,
         inner,
         log,
+        packed(y),
         parts,
         power(parts),
         tall,
         wide,
-        num_warps=warps(tall * wide, TILE_PER_THREAD),
+        num_warps=warps(tall * wide, TILE_PER_THREAD[y.dtype.itemsize]),
     )

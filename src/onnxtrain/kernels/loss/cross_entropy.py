@@ -6,6 +6,7 @@ nothing but ignored labels is 0.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -97,6 +98,15 @@ def _ignored(value: Any) -> int:
     return -1 if value is None else int(single(value))
 
 
+def fast_rows(scores: Tensor, labels: Tensor, weights: Tensor | None) -> ModuleType | None:
+    """The Triton kernels for rows of scores, if they take these."""
+    if fast.ready(scores, smallest=1, rows=True):
+        quick = fast.load("cross_entropy")
+        if quick.takes(scores, labels, weights):
+            return quick
+    return None
+
+
 def _loss(
     scores: Tensor,
     labels: Tensor,
@@ -106,15 +116,15 @@ def _loss(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     over_labels.check(scores, labels, weights, reduction)
+    if quick := fast_rows(scores, labels, weights):
+        to = quick.Labels(labels, weights, ignore_index, reduction)
+        pair: tuple[Tensor, Tensor] = quick.loss(scores, to, dtype)
+        return pair
     found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
     kind = torch.promote_types(scores.dtype, dtype)
     each_weight = over_labels.sample_weights(found, ignored, weights, acc(kind))
-    if fast.ready(scores) and (quick := fast.load("cross_entropy")).takes(scores):
-        log_prob, picked = quick.log_probabilities(scores, found.contiguous(), dtype)
-        each = over_labels.weighted(picked, ignored, each_weight)
-    else:
-        log_prob = torch.log_softmax(scores, 1, dtype=kind)
-        each = over_labels.losses(log_prob, found, ignored, each_weight)
+    log_prob = torch.log_softmax(scores, 1, dtype=kind)
+    each = over_labels.losses(log_prob, found, ignored, each_weight)
     return over_labels.reduce(each, each_weight, reduction).to(dtype), log_prob.to(dtype)
 
 
@@ -127,6 +137,11 @@ def _grad(
     reduction: str,
 ) -> Tensor:
     over_labels.check(log_prob, label, weight, reduction)
+    if quick := fast_rows(log_prob, label, weight):
+        grad: Tensor = quick.grad(
+            dy, log_prob, quick.Labels(label, weight, ignore_index, reduction)
+        )
+        return grad
     found, ignored = over_labels.usable(label, log_prob.shape[1], ignore_index)
     each_weight = over_labels.sample_weights(found, ignored, weight, acc(log_prob.dtype))
     return over_labels.logits_grad(dy, log_prob, found, ignored, each_weight, reduction)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
-
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -89,6 +87,13 @@ def over(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(denominator == 0, 0.0, numerator / denominator)
 
 
+def shares(dy: Tensor, weights: Tensor, reduction: str) -> Tensor:
+    """What the gradient of each row is multiplied by: dy * w_i / norm."""
+    dy = dy.to(weights.dtype)
+    share = (dy.reshape(weights.shape) if reduction == "none" else dy.reshape(())) * weights
+    return over(share, weights.sum()) if reduction == "mean" else share
+
+
 def logits_grad(
     dy: Tensor,
     log_prob: Tensor,
@@ -101,15 +106,11 @@ def logits_grad(
 
     norm is the sum of weights for ``mean`` and 1 otherwise; all zeros if it is 0.
     """
-    dy = dy.to(weights.dtype)
-    share = dy.reshape(labels.shape) if reduction == "none" else dy.reshape(())
-    share = share * weights
-    if reduction == "mean":
-        share = over(share, weights.sum())
-    if fast.ready(log_prob) and (quick := fast.load("cross_entropy")).takes(log_prob):
-        share = share.expand(labels.shape).contiguous()
-        found: Tensor = quick.grad(log_prob, labels.contiguous(), share)
-        return found
+    return spread(log_prob, labels, ignored, shares(dy, weights, reduction))
+
+
+def spread(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor) -> Tensor:
+    """(exp(log_prob) - [c == label]) * share, in log_prob's type; exactly 0 where ignored."""
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
     grad = torch.zeros_like(log_prob)
     grad.scatter_(1, labels.unsqueeze(1), -share.to(grad.dtype).unsqueeze(1))

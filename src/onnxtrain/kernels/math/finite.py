@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOAT8, FLOATS, MS
@@ -53,6 +54,10 @@ def is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tens
     """Whether no element of any input is infinite or NaN (or only one of the two)."""
     if isinf_only and isnan_only:
         raise ValueError("isinf_only and isnan_only are both set, allowed is one of them")
+    if fast.ready_together(xs):
+        kinds = {"infinite": not isnan_only, "nan": not isinf_only}
+        found: Tensor = fast.load("many").all_finite(xs, **kinds)
+        return found
     bad: Callable[[Tensor], Tensor]
     if isinf_only:
         bad = torch.isinf

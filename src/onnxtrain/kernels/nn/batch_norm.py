@@ -7,10 +7,12 @@ old running value. 16-bit data is normalized with float32 parameters and statist
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
@@ -111,6 +113,9 @@ def batch_normalization_grad(
     if not x.numel():
         # torch divides by the number of elements, which ends the process
         return torch.zeros_like(x), torch.zeros_like(scale), torch.zeros_like(scale)
+    if quick := _fast(x, dy, scale, mean, variance):
+        found: tuple[Tensor, Tensor, Tensor] = quick.grad(dy, x, scale, mean, variance)
+        return found
     work = acc(x.dtype)
     dx, dscale, dbias = torch.ops.aten.native_batch_norm_backward(
         as_batch(dy),
@@ -144,6 +149,9 @@ def train(
     check(x, scale, b)
     if not x.numel():
         raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
+    if quick := _fast(x, x, scale, b):
+        found: tuple[Tensor, Tensor, Tensor, Tensor] = quick.train(x, scale, b, epsilon)
+        return found
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
     y, _, inverse = torch.native_batch_norm(
@@ -153,6 +161,13 @@ def train(
     count = math.prod(x.shape) // channels(x)
     biased = var * ((count - 1) / count) if count > 1 else torch.zeros_like(var)
     return y.reshape(x.shape), mean, biased, inverse
+
+
+def _fast(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
+    """The Triton kernels for images with their channels last, if they take these."""
+    if x.ndim != 4 or not fast.ready(x.movedim(1, -1), dy.movedim(1, -1), *vectors):
+        return None
+    return fast.load("batch_norm")
 
 
 def blend(old: Tensor, new: Tensor, momentum: float) -> Tensor:

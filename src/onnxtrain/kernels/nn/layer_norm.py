@@ -13,7 +13,7 @@ from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, MS
+from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -30,6 +30,10 @@ def layer_normalization(
 ) -> Three:
     """y = (x - mean) * inv * scale + b, with inv = 1 / sqrt(variance + epsilon)."""
     stash = to_torch(stash_type)
+    if fast_norm(x, scale, b, axis, stash):
+        found = fast.load("norm").normalize(x, scale, b, epsilon, centred=True, dtype=scale.dtype)
+        rows = row_shape(x, axis)
+        return found.y, found.mean.view(rows), found.inverse.view(rows)
     y, mean, inverse = normalize(precise(x, stash), scale, b, axis, epsilon)
     return y.to(scale.dtype), mean.to(stash), inverse.to(stash)
 
@@ -45,6 +49,12 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """LayerNormalization of s = input + skip + bias over the last axis; s is the last output."""
+    if skip.shape == input.shape and fast_norm(input, gamma, beta, -1, torch.float32, skip, bias):
+        found = fast.load("norm").normalize(
+            input, gamma, beta, epsilon, centred=True, skip=skip, extra=bias
+        )
+        rows = row_shape(input, -1)
+        return found.y, found.mean.view(rows), found.inverse.view(rows), found.total
     total = residual_sum(input, skip, bias)
     y, mean, inverse = normalize(total, gamma, beta, -1, epsilon)
     return y.to(input.dtype), mean.float(), inverse.float(), total.to(input.dtype)
@@ -63,18 +73,48 @@ def layer_normalization_grad(
     stash_type: int = 1,
 ) -> Three:
     """dx = inv / n * (n * g - sum(g) - xhat * sum(g * xhat)), with g = dy * scale."""
+    return _layer_grad(y_grad, x, scale, (mean, inv_std_dev), axis, epsilon)
+
+
+@kernel("LayerNormalizationGradAdd", domain=OWN, outputs=3, T=FLOATS, V=FLOATS)
+def layer_normalization_grad_add(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    inv_std_dev: Tensor,
+    residual: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Three:
+    """LayerNormalizationGrad whose dx is added to a gradient that x gets on another way."""
+    return _layer_grad(y_grad, x, scale, (mean, inv_std_dev), axis, epsilon, residual)
+
+
+def _layer_grad(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    statistics: tuple[Tensor, Tensor],
+    axis: int,
+    epsilon: float,
+    residual: Tensor | None = None,
+) -> Three:
+    mean, inv_std_dev = statistics
     sizes = normalized_shape(x, axis)
-    rows = (*x.shape[: x.ndim - len(sizes)], *[1] * len(sizes))
+    rows = row_shape(x, axis)
     work = acc(x.dtype)
     if mean.dtype.itemsize < work.itemsize:
         # stashed statistics that are coarser than the data would cost the gradient its precision
         _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
     if (
-        fast.ready(x, y_grad)
+        fast.ready(x, y_grad, *([] if residual is None else [residual]))
         and scale.shape == sizes
-        and (quick := fast.load("layer_norm_grad")).takes(scale, mean, inv_std_dev)
+        and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
     ):
-        dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev)
+        dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev, residual)
         return dx, sums[0].view(scale.shape), sums[1].view(scale.shape)
     # CUDA takes 16-bit data with float32 statistics
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
@@ -85,6 +125,7 @@ def layer_normalization_grad(
         dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
     )
     dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in (dscale, dbias))
+    dx = dx if residual is None else dx.to(work) + residual
     return dx.to(x.dtype), dscale, dbias
 
 
@@ -127,6 +168,32 @@ def normalize(x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon:
     y, mean, inverse = torch.native_layer_norm(x, sizes, None, None, epsilon)
     y = y * weight
     return y if shift is None else y + shift, mean, inverse
+
+
+def fast_norm(
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor | None,
+    axis: int,
+    stash: torch.dtype,
+    skip: Tensor | None = None,
+    extra: Tensor | None = None,
+) -> bool:
+    """Whether one Triton launch normalizes x (+ skip + extra), with statistics in float32."""
+    vectors = [t for t in (shift, extra) if t is not None]
+    return (
+        stash is torch.float32
+        and fast.ready(x, *([] if skip is None else [skip]))
+        and scale.shape == normalized_shape(x, axis)
+        and all(t.shape == scale.shape for t in vectors)
+        and bool(fast.load("norm").takes(scale, *vectors))
+    )
+
+
+def row_shape(x: Tensor, axis: int) -> tuple[int, ...]:
+    """Shape of what there is once a row: 1 for every normalized axis."""
+    count = len(normalized_shape(x, axis))
+    return (*x.shape[: x.ndim - count], *[1] * count)
 
 
 def precise(x: Tensor, stash: torch.dtype) -> Tensor:

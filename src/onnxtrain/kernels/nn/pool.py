@@ -87,8 +87,13 @@ def max_pool_grad(
         columns = reversed(_unravel(inside, sizes[::-1]))
         indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
     grad = widen(dy).new_zeros(math.prod(shape))
-    places = _inside(indices, grad.numel()).reshape(-1)
-    add_at(grad, 0, places, widen(dy).reshape(-1), ordered=deterministic)
+    if indices.is_cuda:
+        indices = _inside(indices, grad.numel())
+    try:
+        add_at(grad, 0, indices.reshape(-1), widen(dy).reshape(-1), ordered=deterministic)
+    except RuntimeError:
+        _inside(indices, grad.numel())  # which says more about a wrong one
+        raise
     return grad.reshape(shape).to(dy.dtype)
 
 

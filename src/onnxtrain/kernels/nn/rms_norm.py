@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.nn.layer_norm import (
+    fast_norm,
     normalized_shape,
     precise,
     residual_sum,
+    row_shape,
     scale_grad,
     statistic,
 )
@@ -23,8 +26,9 @@ def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
     """y = x * inv * scale, with inv = 1 / sqrt(mean(x^2) + epsilon)."""
-    y, _ = normalize(precise(x, to_torch(stash_type)), scale, axis, epsilon)
-    return y.to(scale.dtype)
+    return simplified_layer_normalization(
+        x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type
+    )[0]
 
 
 @kernel("SimplifiedLayerNormalization", outputs=2, T=FLOATS, V=FLOATS)
@@ -33,6 +37,11 @@ def simplified_layer_normalization(
 ) -> tuple[Tensor, Tensor]:
     """RMSNormalization that also returns inv."""
     stash = to_torch(stash_type)
+    if fast_norm(x, scale, None, axis, stash):
+        found = fast.load("norm").normalize(
+            x, scale, None, epsilon, centred=False, dtype=scale.dtype
+        )
+        return found.y, found.inverse.view(row_shape(x, axis))
     y, inverse = normalize(precise(x, stash), scale, axis, epsilon)
     return y.to(scale.dtype), inverse.to(stash)
 
@@ -69,6 +78,14 @@ def simplified_layer_normalization_grad(
 ) -> tuple[Tensor, Tensor]:
     """dx = inv * (g - xhat * mean(g * xhat)), with g = dy * scale and xhat = x * inv."""
     sizes = normalized_shape(x, axis)
+    if (
+        fast.ready(x, y_grad)
+        and scale.shape == sizes
+        and inv_std_var.dtype is torch.float32
+        and (quick := fast.load("norm_grad")).takes(scale, inv_std_var)
+    ):
+        quick_dx, sums = quick.norm_grad(y_grad, x, scale, None, inv_std_var)
+        return quick_dx, sums[0].view(scale.shape)
     axes = list(range(x.ndim - len(sizes), x.ndim))
     wide, grad = widen(x), widen(y_grad)
     inverse = statistic(inv_std_var, x, len(sizes))

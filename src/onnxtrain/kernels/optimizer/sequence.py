@@ -1,7 +1,8 @@
 """Optimizers over whole lists of tensors; a few launches serve all of them.
 
 Weights, moments and gradients are overwritten in place. Lists of different element types are
-computed in the widest of them.
+computed in the widest of them. Rate and step are numbers, or tensors of one element; those on a
+GPU stay there.
 """
 
 from __future__ import annotations
@@ -14,21 +15,28 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels import fast
+from onnxtrain.kernels.optimizer import device
+from onnxtrain.kernels.optimizer.lists import (
+    Tensors,
+    cast,
+    check,
+    common,
+    fused_adam_w,
+    store,
+    together,
+    write,
+)
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import shape_of, single
 from onnxtrain.types import MS
-
-Tensors = list[Tensor]
 
 
 @kernel(
     "AdamWOptimizer",
     domain=MS,
     outputs=4,
-    host=["lr", "step", "update_signal"],
-    host_out=[0],
-    mutates=["weights", "momentums_1", "momentums_2"],
+    mutates=["weights", "momentums_1", "momentums_2", "copies"],
     view={"weights": 1, "momentums_1": 2, "momentums_2": 3},
 )
 def adam_w_optimizer(
@@ -39,6 +47,7 @@ def adam_w_optimizer(
     momentums_1: Tensors,
     momentums_2: Tensors,
     update_signal: Any = None,
+    copies: Tensors | None = None,
     *,
     adam_mode: int = 0,
     alpha: float = 0.9,
@@ -51,25 +60,28 @@ def adam_w_optimizer(
 
     Mode 0: w -= lr * weight_decay * w, then w -= lr * m / (c1 * (sqrt(v) / sqrt(c2) + epsilon)).
     Mode 1: w -= lr * sqrt(c2) / c1 * m / (sqrt(v) + epsilon), then w -= lr * weight_decay * w.
+    Copies, of which the reference knows nothing, receive the new weights in types of their own.
     """
     _check_modes(adam_mode, correct_bias)
-    _check("gradient", weights, gradients)
-    _check("first momentum", weights, momentums_1)
-    _check("second momentum", weights, momentums_2)
-    updates = update_signal is None or bool(single(update_signal))
+    check("gradient", weights, gradients)
+    check("first momentum", weights, momentums_1)
+    check("second momentum", weights, momentums_2)
+    if copies is not None:
+        check("copy", weights, copies)
+    waits = device.unread(lr) and device.unread(update_signal)
+    updates = waits or update_signal is None or _is_true(update_signal)
     if updates:
-        rate = float(single(lr))
-        # an infinite step makes every correction 1
-        count = float(single(step)) if correct_bias else math.inf
+        form = device.AdamW(
+            (alpha, beta), epsilon, weight_decay, bool(adam_mode), bool(correct_bias)
+        )
         lists = [weights, gradients, momentums_1, momentums_2]
-        if adam_mode == 0:
-            _adam(lists, rate, count, alpha, beta, weight_decay, epsilon)
+        skipped = device.skip(update_signal) if waits else None
+        if device.unread(lr):
+            device.adam_w(lists, lr, step, form, skipped, copies)
         else:
-            root = math.sqrt(1 - beta**count)
-            _adam(lists, rate, count, alpha, beta, 0.0, epsilon / root if root else math.inf)
-            if weight_decay:
-                torch._foreach_mul_(weights, 1 - rate * weight_decay)
-    flag = torch.full(shape_of(step), updates)
+            _adam_w(lists, _number(lr), _number(step), form)
+            write(weights, copies)
+    flag = update_signal.reshape(_shape(step)) if waits else _flag(step, updates, weights)
     return flag, weights, momentums_1, momentums_2
 
 
@@ -77,8 +89,6 @@ def adam_w_optimizer(
     "SGDOptimizerV2",
     domain=MS,
     outputs=2,
-    host=["lr", "update_signal"],
-    host_out=[0],
     mutates=["weights"],
     view={"weights": 1},
 )
@@ -86,14 +96,18 @@ def sgd_optimizer_v2(
     lr: Any, weights: Tensors, gradients: Tensors, update_signal: Any = None
 ) -> tuple[Tensor, Tensors]:
     """w -= lr * g for every weight."""
-    _check("gradient", weights, gradients)
-    updates = update_signal is None or bool(single(update_signal))
-    if updates:
-        work = _common([weights, gradients])
-        wide = _cast(weights, work)
-        torch._foreach_add_(wide, _cast(gradients, work), alpha=-float(single(lr)))
-        _store(weights, wide)
-    return torch.full(shape_of(lr), updates), weights
+    check("gradient", weights, gradients)
+    waits = device.unread(lr) and device.unread(update_signal)
+    updates = waits or update_signal is None or _is_true(update_signal)
+    if updates and device.unread(lr):
+        device.descend(weights, gradients, lr, device.skip(update_signal) if waits else None)
+    elif updates:
+        work = common([weights, gradients])
+        wide = cast(weights, work)
+        torch._foreach_add_(wide, cast(gradients, work), alpha=-_number(lr))
+        store(weights, wide)
+    flag = update_signal.reshape(_shape(lr)) if waits else _flag(lr, updates, weights)
+    return flag, weights
 
 
 @kernel("InplaceClipGradNorm", domain=MS, mutates=["gradients"], view="gradients")
@@ -105,7 +119,7 @@ def inplace_clip_grad_norm(
         raise ValueError(f"norm type '{norm_type}' is not supported, must be 'fro'")
     if not gradients:
         return gradients
-    if _together(gradients):
+    if together(gradients, smallest=0):
         fast.load("many").clip(gradients, max_norm)
         return gradients
     dtype = gradients[0].dtype
@@ -117,73 +131,54 @@ def inplace_clip_grad_norm(
     return gradients
 
 
+def _adam_w(lists: Sequence[Tensors], rate: float, step: float, form: device.AdamW) -> None:
+    """One step with numbers that the host knows."""
+    # an infinite step makes every correction 1
+    count = step if form.corrected else math.inf
+    if not form.after:
+        _adam(lists, rate, count, form.betas, form.decay, form.epsilon)
+        return
+    root = math.sqrt(1 - form.betas[1] ** count)
+    _adam(lists, rate, count, form.betas, 0.0, form.epsilon / root if root else math.inf)
+    if form.decay:
+        torch._foreach_mul_(lists[0], 1 - rate * form.decay)
+
+
 def _adam(
     lists: Sequence[Tensors],
     rate: float,
     step: float,
-    alpha: float,
-    beta: float,
+    betas: tuple[float, float],
     decay: float,
     epsilon: float,
 ) -> None:
-    """Torch's fused AdamW over [weights, gradients, first moments, second moments]."""
+    """AdamW over [weights, gradients, first moments, second moments], epsilon scaled by √c2."""
     lists = [[t for t in items if t.numel()] for items in lists]
     if not lists[0]:
         return
-    if _together(*lists):
-        corrections = (1 - alpha**step, math.sqrt(1 - beta**step))
-        fast.load("many").adam_w(lists, rate, decay, (alpha, beta), corrections, epsilon)
+    if together(*lists):
+        corrections = (1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step))
+        fast.load("many").adam_w(lists, rate, decay, betas, corrections, epsilon)
         return
-    work = _common(lists)
-    wide = [_cast(items, work) for items in lists]
-    device = wide[0][0].device
-    count = torch.full((), step, dtype=torch.float32, device=device)
-    torch._fused_adamw_(  # type: ignore[call-overload]
-        *wide,
-        [],
-        [count] * len(wide[0]),
-        lr=rate,
-        beta1=alpha,
-        beta2=beta,
-        weight_decay=decay,
-        eps=epsilon,
-        amsgrad=False,
-        maximize=False,
-    )
-    for index in (0, 2, 3):
-        _store(lists[index], wide[index])
+    count = torch.full((), step, dtype=torch.float32, device=lists[0][0].device)
+    fused_adam_w(lists, rate, count, betas, decay, epsilon)
 
 
-def _together(*lists: Tensors) -> bool:
-    """Whether one Triton launch serves these lists."""
-    first = lists[0]
-    if not first[0].is_cuda or sum(t.numel() for t in first) < fast.SMALLEST:
-        return False
-    wanted = all(fast.ready(items[0], smallest=0) for items in lists)
-    return wanted and bool(fast.load("many").aligned(*lists))
+def _number(value: Any) -> float:
+    """A rate or a step as the host computes with it."""
+    return float(value) if isinstance(value, Tensor) else float(single(value))
 
 
-def _common(lists: Sequence[Tensors]) -> torch.dtype:
-    """The type that holds the values of all lists."""
-    found = lists[0][0].dtype
-    for items in lists[1:]:
-        found = torch.promote_types(found, items[0].dtype)
-    return found
+def _is_true(signal: Any) -> bool:
+    return bool(signal) if isinstance(signal, Tensor) else bool(single(signal))
 
 
-def _cast(items: Tensors, dtype: torch.dtype) -> Tensors:
-    """Contiguous tensors of the type; the same ones if they are that already."""
-    if items[0].dtype != dtype:
-        wide = [torch.empty(t.shape, dtype=dtype, device=t.device) for t in items]
-        torch._foreach_copy_(wide, items)
-        return wide
-    return [t if t.is_contiguous() else t.contiguous() for t in items]
+def _flag(like: Any, updates: bool, weights: Tensors) -> Tensor:
+    return torch.full(_shape(like), updates, device=weights[0].device)
 
 
-def _store(items: Tensors, wide: Tensors) -> None:
-    """Write results back where they were computed in copies."""
-    if any(a is not b for a, b in zip(items, wide, strict=True)):
-        torch._foreach_copy_(items, wide)
+def _shape(value: Any) -> Sequence[int]:
+    return value.shape if isinstance(value, Tensor) else shape_of(value)
 
 
 def _check_modes(adam_mode: int, correct_bias: int) -> None:
@@ -193,19 +188,3 @@ def _check_modes(adam_mode: int, correct_bias: int) -> None:
         raise ValueError(f"the value of correct_bias is invalid: {correct_bias}, must be 0 or 1")
     if adam_mode == 0 and correct_bias != 1:
         raise ValueError("the correct_bias should be 1 for adam_mode = 0")
-
-
-def _check(name: str, weights: Tensors, others: Tensors) -> None:
-    """Refuse an empty list, and lists that do not fit the weights."""
-    if not weights:
-        raise ValueError("invalid count of tensors in Seq<Tensor>: there are no weights")
-    if len(weights) != len(others):
-        raise ValueError(f"number of weights and {name}s mismatch: {len(weights)}, {len(others)}")
-    if [t.shape for t in weights] == [t.shape for t in others]:
-        return
-    for index, (weight, other) in enumerate(zip(weights, others, strict=True)):
-        if weight.shape != other.shape:
-            raise ValueError(
-                f"shape of weight and {name} mismatch, weight index:{index}, "
-                f"{tuple(weight.shape)} and {tuple(other.shape)}"
-            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
@@ -20,8 +21,12 @@ def _declare(declared: DataType) -> None:
 
 def all_l2(*xs: Tensor) -> Tensor:
     """√(Σ x²) over all elements of all inputs, as a scalar in the type of computation."""
+    total: Tensor
+    if fast.ready_together(xs) and any(x.numel() for x in xs):
+        total = fast.load("many").norm([x for x in xs if x.numel()])
+        return total
     norms = torch._foreach_norm(list(xs), 2, dtype=acc(xs[0].dtype))
-    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    total = torch.linalg.vector_norm(torch.stack(norms))
     return total
 
 

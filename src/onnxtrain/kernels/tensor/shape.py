@@ -14,7 +14,7 @@ from onnxtrain.kernels.tensor.axes import axes_of, axis_of, scalar
 from onnxtrain.types import MS
 
 
-@kernel("Identity", view="input")
+@kernel("Identity", view="input", whole=True)
 def identity(input: Any) -> Any:
     """The input itself: a tensor, a sequence or an optional."""
     return input
@@ -44,7 +44,7 @@ def size(data: Tensor) -> Tensor:
     return torch.tensor(math.prod(data.shape), dtype=torch.int64)
 
 
-@kernel("Reshape", until=4, view="data")
+@kernel("Reshape", until=4, view="data", whole=True)
 def reshape_1(
     data: Tensor, *, shape: tuple[int, ...] = (), consumed_inputs: tuple[int, ...] = ()
 ) -> Tensor:
@@ -52,7 +52,7 @@ def reshape_1(
     return reshape(data, list(shape))
 
 
-@kernel("Reshape", since=5, view="data", host=["shape"])
+@kernel("Reshape", since=5, view="data", whole=True, host=["shape"])
 def reshape(data: Tensor, shape: list[int], *, allowzero: int = 0) -> Tensor:
     """The elements in another shape; 0 keeps a dimension and -1 takes what is left."""
     if allowzero:
@@ -61,10 +61,19 @@ def reshape(data: Tensor, shape: list[int], *, allowzero: int = 0) -> Tensor:
         return data.reshape(shape)
     if any(n == 0 and i >= data.ndim for i, n in enumerate(shape)):
         raise ValueError(f"shape {shape} keeps a dimension that {list(data.shape)} does not have")
+    if -1 in shape and data.numel() == 0:
+        shape = _left(data, shape)
     return data.reshape([data.shape[i] if n == 0 else n for i, n in enumerate(shape)])
 
 
-@kernel("Flatten", view="input")
+def _left(data: Tensor, shape: list[int]) -> list[int]:
+    """The shape with the -1 of an empty tensor made out from the dimensions that are not kept."""
+    others = math.prod(n for i, n in enumerate(data.shape) if shape[i : i + 1] != [0])
+    given = math.prod(n for n in shape if n > 0)
+    return shape if others % given else [others // given if n == -1 else n for n in shape]
+
+
+@kernel("Flatten", view="input", whole=True)
 def flatten(input: Tensor, *, axis: int = 1) -> Tensor:
     """A matrix: the axes before ``axis`` become rows, the others columns."""
     rank = input.ndim
@@ -74,13 +83,13 @@ def flatten(input: Tensor, *, axis: int = 1) -> Tensor:
     return input.reshape(math.prod(input.shape[:axis]), math.prod(input.shape[axis:]))
 
 
-@kernel("Squeeze", until=12, view="data")
+@kernel("Squeeze", until=12, view="data", whole=True)
 def squeeze_1(data: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
     """Without the axes of size 1, given as attribute."""
     return squeeze(data, axes)
 
 
-@kernel("Squeeze", since=13, view="data", host=["axes"])
+@kernel("Squeeze", since=13, view="data", whole=True, host=["axes"])
 def squeeze(data: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """Without the given axes, which must have size 1, or without all of size 1."""
     if axes is None:
@@ -91,13 +100,13 @@ def squeeze(data: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     return data.squeeze(tuple(drop))
 
 
-@kernel("Unsqueeze", until=12, view="data")
+@kernel("Unsqueeze", until=12, view="data", whole=True)
 def unsqueeze_1(data: Tensor, *, axes: tuple[int, ...]) -> Tensor:
     """With new axes of size 1, given as attribute."""
     return unsqueeze(data, axes)
 
 
-@kernel("Unsqueeze", since=13, view="data", host=["axes"])
+@kernel("Unsqueeze", since=13, view="data", whole=True, host=["axes"])
 def unsqueeze(data: Tensor, axes: int | Sequence[int]) -> Tensor:
     """With new axes of size 1 at these places of the result."""
     axes = [axes] if isinstance(axes, int) else axes

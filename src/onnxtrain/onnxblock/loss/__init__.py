@@ -18,6 +18,7 @@ from onnxtrain.onnxblock.loss.loss import (
     MSELoss,
     SmoothL1Loss,
 )
+from onnxtrain.onnxblock.loss.token import NextTokenLoss, TokenCrossEntropyLoss
 
 __all__ = [
     "BCELoss",
@@ -31,7 +32,9 @@ __all__ = [
     "KLDivLoss",
     "L1Loss",
     "MSELoss",
+    "NextTokenLoss",
     "SmoothL1Loss",
+    "TokenCrossEntropyLoss",
     "TripletMarginLoss",
     "WeightedSum",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onnxtrain.testing.autograd import pulled_back
 from onnxtrain.testing.case import Case, Input, given, integers, normal, only, uniform
-from onnxtrain.testing.cases import loss_last_axis
+from onnxtrain.testing.cases import loss_last_axis, loss_with_grad
 from onnxtrain.types import MS, DataType
 
 FLOAT, FLOAT16 = DataType.FLOAT, DataType.FLOAT16
@@ -104,13 +104,12 @@ def _forward(op: str, reference: Any, **options: Any) -> list[Case]:
     return [
         Case(
             op,
-            [scores(*shape), _labels(shape, kind, ignored), weights],
+            [normal(*shape), _labels(shape, kind, ignored), weights],
             reference,
             {"reduction": reduction, "ignore_index": ignored},
             name=f"{name}_{reduction}{suffix}",
             **options,
         )
-        for scores in [options.pop("scores", normal)]
         for name, shape in SHAPES.items()
         for reduction in REDUCTIONS
         for suffix, weights, kind, ignored in (
@@ -276,7 +275,7 @@ def _nll(
 
 
 _LIKELIHOOD = [
-    *_forward("NegativeLogLikelihoodLoss", _nll, scores=_log_prob),
+    *_forward("NegativeLogLikelihoodLoss", _nll),
     *(
         Case(
             "NegativeLogLikelihoodLoss",
@@ -322,4 +321,4 @@ _LIKELIHOOD = [
 ]
 
 
-CASES = [*_CROSS_ENTROPY, *_CROSS_ENTROPY_GRAD, *_INTERNAL, *_LIKELIHOOD, *loss_last_axis.CASES]
+CASES = [*_CROSS_ENTROPY, *_CROSS_ENTROPY_GRAD, *_INTERNAL, *_LIKELIHOOD, *loss_last_axis.CASES, *loss_with_grad.CASES]

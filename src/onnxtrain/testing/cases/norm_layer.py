@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxtrain.testing.autograd import pulled_back
 from onnxtrain.testing.case import Case, Input, normal, uniform
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import FLOATS, MS, OWN, DataType
 
 FLOAT, DOUBLE = DataType.FLOAT, DataType.DOUBLE
 STATISTICS = (
@@ -248,6 +248,22 @@ def _grads(
     return found
 
 
+def _added(*shape: int, **attributes: Any) -> Case:
+    """The gradient with another one added to that of the input."""
+    rows, size = shape[:-1], shape[-1]
+    inputs = [normal(*shape), normal(*shape), uniform(size, low=0.5, high=2)]
+    inputs += [normal(*rows, 1).typed(FLOAT), uniform(*rows, 1, low=0.5, high=2).typed(FLOAT)]
+
+    def reference(*values: Any, **given: Any) -> tuple[Tensor, ...]:
+        dx, *others = _layer_grad(*values[:5], **given)
+        return (dx + values[5], *others)
+
+    return Case("LayerNormalizationGradAdd", [*inputs, normal(*shape)], reference, attributes,
+                domain=OWN, outputs=3, dtypes=FLOATS - {DOUBLE}, gradient=False)  # fmt: skip
+
+
+_ADDED = [_added(6, 8), _added(2, 3, 5, axis=2)]
+
 _GRADS = [
     row
     for name, shape, sizes, attributes in _LAYERS
@@ -324,4 +340,4 @@ _COARSE = [
     ),
 ]
 
-CASES = [*_LAYER, *_SKIP, *_GRADS, *_BROADCAST_SCALE, *_COARSE]
+CASES = [*_LAYER, *_SKIP, *_ADDED, *_GRADS, *_BROADCAST_SCALE, *_COARSE]

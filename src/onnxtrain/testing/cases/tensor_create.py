@@ -105,6 +105,7 @@ _RANGE = [
     Case(
         "Range", [given(v).no_grad() for v in (1.0, 6.5, 0.5)], _range, name="fed", gradient=False
     ),
+    Case("Range", [given(v) for v in (0.3, 2.05, 0.5)], _range, name="between", gradient=False),
     Case(
         "Range",
         [_number(0), _number(300), _number(1)],

@@ -12,7 +12,7 @@ from torch.nn import functional
 from onnxtrain.testing.case import Case, Input, apart, given, normal, only
 from onnxtrain.testing.cases.math.elementwise import OLD_FLOATS
 from onnxtrain.testing.cases.math.integers import SIGNED, whole
-from onnxtrain.types import INTEGERS, MS, DataType
+from onnxtrain.types import FLOATS, INTEGERS, MS, OWN, DataType
 
 _LEAK = 0.009999999776482582
 _QUICK = 1.7020000219345093
@@ -203,6 +203,19 @@ def _grad_row(op: str, reference: Any, *inputs: Input, name: str = "", **attribu
     )
 
 
+def _gelu_sum(approximate: str, gelu: Any) -> Case:
+    """The gradient of Gelu and its sums over the rows."""
+
+    def reference(dy: torch.Tensor, x: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:
+        dx = _gradient_of(gelu)(dy, x)
+        return dx, dx.sum((0, 1))
+
+    return Case("GeluGradSum", [normal(2, 3, 5), normal(2, 3, 5)], reference,
+                {"approximate": approximate}, domain=OWN, outputs=2, dtypes=FLOATS,
+                gradient=False)  # fmt: skip
+
+
+
 _TOUCHING_ZERO = given([-1.5, 0.0, 2.0, -0.0])
 _GRADIENTS = [
     _grad_row("ReluGrad", _relu_grad, normal(4, 5), normal(4, 5)),
@@ -217,6 +230,8 @@ _GRADIENTS = [
     _grad_row("TanhGrad", _tanh_grad, normal(4, 5), normal(4, 5)),
     _grad_row("GeluGrad", _gradient_of(_gelu), normal(4, 5), normal(4, 5)),
     _grad_row("FastGeluGrad", _gradient_of(_fast_gelu), normal(4, 5), normal(4, 5)),
+    _gelu_sum("none", _gelu),
+    _gelu_sum("tanh", _fast_gelu),
     _grad_row("QuickGeluGrad", _gradient_of(_quick_gelu), normal(4, 5), normal(4, 5)),
     _grad_row(
         "QuickGeluGrad",

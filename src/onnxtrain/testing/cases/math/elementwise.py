@@ -105,13 +105,11 @@ def _mod(a: Tensor, b: Tensor, fmod: int = 0) -> Tensor:
     return torch.fmod(a, b) if fmod else torch.remainder(a, b)
 
 
-_MOD_OPERANDS = [
-    given([5.5, -5.5, 5.5, -5.5, 1.25]).no_grad(),
-    given([2.0, 2.0, -2.0, -2.0, 8.0]).no_grad(),
-]
+_MOD_OPERANDS = [given([5.5, -5.5, 5.5, -5.5, 1.25]), given([2.0, 2.0, -2.0, -2.0, 8.0])]
 _MOD = [
-    Case("Mod", _MOD_OPERANDS, _mod, gradient=False, name="floor"),
-    Case("Mod", _MOD_OPERANDS, _mod, {"fmod": 1}, gradient=False, name="trunc"),
+    Case("Mod", _MOD_OPERANDS, _mod, name="floor"),
+    Case("Mod", _MOD_OPERANDS, _mod, {"fmod": 1}, name="trunc"),
+    Case("Mod", [given([[5.5], [-3.5]]), given([2.0, 8.0])], _mod, {"fmod": 1}, name="broadcast"),
     Case("Mod", _MOD_OPERANDS, _mod, {"fmod": 1}, opset=10, dtypes=OLD_FLOATS, gradient=False),
 ]
 

@@ -6,17 +6,31 @@ a second launch adds the shares up in a fixed order.
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import multiprocessors, power, warps
+from onnxtrain.kernels.fast import interpreted
+from onnxtrain.kernels.fast.launch import multiprocessors, power, row_sums, warps
 
 WIDEST = 16384
-PER_THREAD = 16
-TOGETHER = 1024
-RESIDENT = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """Elements a program takes at once, elements of a thread, warps on a multiprocessor, stages."""
+
+    together: int
+    per_thread: int
+    resident: int
+    stages: int
+
+
+LAUNCHES = {2: Launch(2048, 16, 16, 3), 4: Launch(1024, 16, 16, 2)}
+"""By the bytes of an element."""
 
 
 @triton.jit
@@ -28,9 +42,13 @@ def _grad(
     scale,
     mean,
     inverse,
+    residual,
     rows,
     columns,
     CENTRED: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    PAIRS: tl.constexpr,
+    STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
@@ -39,7 +57,8 @@ def _grad(
     weight = tl.load(scale + column, fits, 0.0).to(tl.float32)[None, :]
     dscale = tl.zeros((R, C), tl.float32)
     dbias = tl.zeros((R, C), tl.float32)
-    for first in range(tl.program_id(0) * R, rows, tl.num_programs(0) * R):
+    # loads of later rows are under way while this one is summed
+    for first in tl.range(tl.program_id(0) * R, rows, tl.num_programs(0) * R, num_stages=STAGES):
         row = first + tl.arange(0, R)
         mask = (row < rows)[:, None] & fits[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
@@ -49,18 +68,21 @@ def _grad(
         # where data is masked the gradient is 0, and nothing else enters the sums
         if CENTRED:
             centre = tl.load(mean + row, row < rows, 0.0).to(tl.float32)[:, None]
-            normal = data.to(tl.float32) * inv - centre * inv
+            normal = (data.to(tl.float32) - centre) * inv
             dbias += grad
         else:
             normal = data.to(tl.float32) * inv
         dscale += grad * normal
         inner = grad * weight
-        slope = tl.sum(inner * normal, 1)[:, None] / columns * inv
         if CENTRED:
-            shift = tl.sum(inner, 1)[:, None] / columns * inv
-            result = inner * inv - (normal * slope + shift)
+            slope, shift = row_sums(inner * normal, inner, PAIRS)
+            slope = slope[:, None] / columns
+            result = (inner - (normal * slope + shift[:, None] / columns)) * inv
         else:
-            result = inner * inv - normal * slope
+            slope = tl.sum(inner * normal, 1)[:, None] / columns
+            result = (inner - normal * slope) * inv
+        if RESIDUAL:
+            result += tl.load(residual + at, mask, 0.0).to(tl.float32)
         tl.store(dx + at, result.to(data.dtype), mask)
     place = tl.program_id(0) * columns + column
     tl.store(shares + place, tl.sum(dscale, 0), fits)
@@ -88,15 +110,23 @@ def takes(scale: Tensor, *statistics: Tensor) -> bool:
 
 
 def norm_grad(
-    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor | None, inverse: Tensor
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor | None,
+    inverse: Tensor,
+    residual: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """dx, and [dscale, dbias] (only dscale without a mean), for rows as long as the scale."""
+    """dx (+ residual), and [dscale, dbias] (only dscale without a mean).
+
+    Rows are as long as the scale. The residual is the gradient that reaches x on another way.
+    """
     columns = scale.numel()
     rows = x.numel() // columns
-    width = power(columns)
-    together = max(1, TOGETHER // width)
-    threads = warps(width * together, PER_THREAD)
-    resident = multiprocessors(x.device) * max(1, RESIDENT // threads)
+    width, plan = power(columns), LAUNCHES[x.dtype.itemsize]
+    together = max(1, plan.together // width)
+    threads = warps(width * together, plan.per_thread)
+    resident = multiprocessors(x.device) * max(1, plan.resident // threads)
     count = min(triton.cdiv(rows, together), resident)
     kinds = 1 if mean is None else 2
     shares = torch.empty((kinds, count, columns), dtype=torch.float32, device=x.device)
@@ -109,9 +139,13 @@ def norm_grad(
         scale,
         inverse if mean is None else mean,
         inverse,
+        x if residual is None else residual,
         rows,
         columns,
         mean is not None,
+        residual is not None,
+        not interpreted(),
+        plan.stages,
         together,
         width,
         num_warps=threads,

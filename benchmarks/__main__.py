@@ -1,0 +1,25 @@
+"""Run a benchmark by name: python -m benchmarks NAME [OPTIONS]."""
+
+from __future__ import annotations
+
+import pathlib
+import runpy
+import sys
+
+HERE = pathlib.Path(__file__).parent
+SHARED = {"__main__", "contenders", "report", "whole", "zoo_file"}
+"""Modules that are no benchmarks themselves."""
+
+
+def main() -> None:
+    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+    if len(sys.argv) < 2 or sys.argv[1] not in names:
+        sys.exit(f"usage: python -m benchmarks NAME [OPTIONS]\n  have  {', '.join(names)}")
+    sys.path.insert(0, str(HERE))
+    name = sys.argv.pop(1)
+    sys.argv[0] = str(HERE / f"{name}.py")
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
+
+python -m benchmarks models [gpt2] [bert] [resnet] [--save] [--curves STEPS] [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import io
+import pathlib
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import onnx
+import torch
+import torch.nn.functional as F
+
+import contenders
+from contenders import CLIP, LR, Batch, Model, Step
+from onnxtrain import Trainer, onnxblock
+from report import append, table
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "models"))
+from architectures.convolutional import ResNet  # noqa: E402
+
+GPT2 = (12, 768, 50257, 1024)
+BERT = (24, 1024, 30522, 512)
+SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
+
+
+def models(small: bool) -> dict[str, Model]:
+    gpt2, bert = (SMALL_GPT2, SMALL_BERT) if small else (GPT2, BERT)
+    images, pixels = (4, 64) if small else (128, 224)
+    texts, sentences = (2, 2) if small else (16, 32)
+    tokens = onnxblock.loss.TokenCrossEntropyLoss
+    return {
+        "gpt2": Model(
+            lambda: contenders.gpt2(*gpt2),
+            lambda: contenders.token_batch(texts, gpt2[3], gpt2[2]),
+            contenders.token_loss,
+            tokens,
+            tokens=texts * gpt2[3],
+        ),
+        "bert": Model(
+            lambda: contenders.bert(*bert),
+            lambda: contenders.token_batch(sentences, bert[3], bert[2], masked=0.15),
+            contenders.token_loss,
+            tokens,
+            training=True,
+            tokens=sentences * bert[3],
+        ),
+        "resnet": Model(
+            lambda: ResNet(64, (3, 4, 6, 3), 1000),
+            lambda: {
+                "images": torch.randn(images, 3, pixels, pixels),
+                "labels": torch.randint(0, 1000, (images,)),
+            },
+            F.cross_entropy,
+            onnxblock.loss.CrossEntropyLoss,
+            training=True,
+            channels_last=True,
+            tokens=images,
+        ),
+    }
+
+
+def export(name: str, model: Model, module: torch.nn.Module, batch: Batch) -> onnx.ModelProto:
+    """What torch's exporter writes: BERT with its dropout, ResNet with its normalizations."""
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module.train(name == "bert"),
+            tuple(inputs.values()),
+            dynamo=True,
+            verbose=False,
+            input_names=list(inputs),
+            output_names=["scores"],
+            optimize=name != "resnet",  # it would fold the normalizations into the convolutions
+        )
+    buffer = io.BytesIO()
+    onnx.save(program.model_proto, buffer)
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def measured(make: Callable[[], Step], repeats: int = 20) -> dict[str, float]:
+    """Median time of a step, the most memory a step holds, and how long the first one took."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    step = make()
+    loss = float(step())
+    first = time.perf_counter() - start
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    times = [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+    return {
+        "ms": statistics.median(times),
+        "peak GB": torch.cuda.max_memory_allocated() / 1e9,
+        "reserved GB": torch.cuda.memory_reserved() / 1e9,
+        "first s": first,
+        "loss": loss,
+    }
+
+
+def ours(model: Model, proto: onnx.ModelProto, batch: Batch) -> Step:
+    trainer = Trainer(
+        proto,
+        loss=model.block(),
+        lr=LR,
+        clip_grad_norm=CLIP,
+        device="cuda",
+        precision="bf16",
+        seed=0,
+    )
+    return lambda: trainer.step(batch)
+
+
+def rows(name: str, model: Model, small: bool, peers: bool) -> list[dict[str, object]]:
+    torch.manual_seed(0)
+    module, batch = model.module(), model.batch()
+    proto = export(name, model, contenders.for_export(module), batch)
+    batch = {key: value.cuda() for key, value in batch.items()}
+    ways: dict[str, Callable[[], Step]] = {"onnxtrain bf16": lambda: ours(model, proto, batch)}
+    if peers:
+        ways["torch eager autocast"] = lambda: contenders.torch_step(model, module, batch)
+        ways["torch.compile autocast"] = lambda: contenders.torch_step(model, module, batch, True)
+    if peers and name == "gpt2":
+        size = SMALL_GPT2 if small else GPT2
+        ways["torch.compile tuned bf16"] = lambda: contenders.tuned_step(batch, size)
+    found = []
+    for way, make in ways.items():
+        try:
+            result = measured(make)
+        except torch.OutOfMemoryError as error:
+            print(f"{name}, {way}: {error}", file=sys.stderr)
+            continue
+        rate = model.tokens / result["ms"] * 1e3
+        found.append({"model": name, "way": way, **result, "tokens or images/s": rate})
+        print(table(found[-1:]), flush=True)
+    return found
+
+
+def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
+    """Losses of ours and of torch (autocast) over the same batches from the same weights."""
+    torch.manual_seed(0)
+    module = model.module()
+    some = [model.batch() for _ in range(8)]
+    proto = export(name, model, contenders.for_export(module), some[0])
+    batch = {key: value.cuda() for key, value in some[0].items()}
+    stepping = {
+        "onnxtrain": ours(model, proto, batch),
+        "torch": contenders.torch_step(model, module, batch),
+    }
+    losses: dict[str, list[torch.Tensor]] = {way: [] for way in stepping}
+    for index in range(steps):
+        for key, value in some[index % len(some)].items():
+            batch[key].copy_(value)
+        for way, step in stepping.items():
+            losses[way].append(step().float().clone())
+    return [
+        {"model": name, "step": index, **{way: float(ls[index]) for way, ls in losses.items()}}
+        for index in range(steps)
+    ]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("names", nargs="*", default=["gpt2", "bert", "resnet"])
+    arguments.add_argument("--save", action="store_true", help="append to results/models.csv")
+    arguments.add_argument("--small", action="store_true", help="small models, to try the script")
+    arguments.add_argument("--alone", action="store_true", help="without peers")
+    arguments.add_argument("--curves", type=int, help="losses of so many steps instead of times")
+    options = arguments.parse_args()
+    known = models(options.small)
+    with contenders.fast_products():
+        for name in options.names or list(known):
+            if options.curves:
+                found = curves(name, known[name], options.curves)
+                print(table(found[:: max(1, len(found) // 10)]))
+            else:
+                found = rows(name, known[name], options.small, not options.alone)
+            if options.save:
+                print(append("curves" if options.curves else "models", found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Rows of operators whose gradients are bound by memory, and of the optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onnxtrain.kernels.activation.softmax import log_softmax_grad, softmax_grad
+from onnxtrain.kernels.loss.cross_entropy import (
+    softmax_cross_entropy_loss,
+    softmax_cross_entropy_loss_grad,
+)
+from onnxtrain.kernels.loss.with_grad import cross_entropy_with_grad
+from onnxtrain.kernels.nn.layer_norm import layer_normalization_grad
+from onnxtrain.kernels.optimizer.sequence import adam_w_optimizer, inplace_clip_grad_norm
+from onnxtrain.kernels.tensor.gather import gather_elements_grad, gather_grad
+from op_row import BF16, F32, Call, Row, draw, with_compiled
+
+aten = torch.ops.aten
+
+
+def softmax_rows() -> Iterator[Row]:
+    for shape, axis in [
+        ((192, 1024, 1024), -1),
+        ((32, 1024, 4096), 1),
+        ((65536, 128), -1),
+        ((512, 131072), -1),
+        ((256, 256), -1),
+        ((64, 12, 128, 128), -1),
+    ]:
+        for dtype in (BF16, F32):
+            moved = 3 * math.prod(shape) * dtype.itemsize
+            dy = draw(*shape, dtype=dtype)
+            y = torch.softmax(draw(*shape), axis).to(dtype)
+            yield Row(
+                "SoftmaxGrad",
+                f"{shape} axis {axis}",
+                dtype,
+                moved,
+                lambda dy=dy, y=y, axis=axis: softmax_grad(dy, y, axis=axis),
+                {
+                    "torch": lambda dy=dy, y=y, axis=axis: aten._softmax_backward_data(
+                        dy, y, axis, dy.dtype
+                    )
+                },
+                lambda dy=dy, y=y, axis=axis: (
+                    y.double() * (dy.double() - (y.double() * dy.double()).sum(axis, keepdim=True))
+                ),
+            )
+            y = torch.log_softmax(draw(*shape), axis).to(dtype)
+            yield Row(
+                "LogSoftmaxGrad",
+                f"{shape} axis {axis}",
+                dtype,
+                moved,
+                lambda dy=dy, y=y, axis=axis: log_softmax_grad(dy, y, axis=axis),
+                {
+                    "torch": lambda dy=dy, y=y, axis=axis: aten._log_softmax_backward_data(
+                        dy, y, axis, dy.dtype
+                    )
+                },
+                lambda dy=dy, y=y, axis=axis: (
+                    dy.double() - y.double().exp() * dy.double().sum(axis, keepdim=True)
+                ),
+            )
+
+
+def norm_rows() -> Iterator[Row]:
+    for rows, columns in [(16384, 4096), (65536, 768), (4096, 768), (256, 768)]:
+        for dtype in (BF16, F32):
+            x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
+            w = draw(columns, dtype=dtype)
+            _, mean, inverse = torch.native_layer_norm(x, [columns], w, w, 1e-5)
+
+            def truth(x=x, dy=dy, w=w, c=columns) -> list[Tensor]:
+                wide = [t.double() for t in (dy, x, w)]
+                _, m, i = torch.native_layer_norm(wide[1], [c], wide[2], wide[2], 1e-5)
+                return list(
+                    aten.native_layer_norm_backward(
+                        wide[0], wide[1], [c], m, i, wide[2], wide[2], [True] * 3
+                    )
+                )
+
+            yield Row(
+                "LayerNormalizationGrad",
+                f"({rows}, {columns})",
+                dtype,
+                3 * x.numel() * dtype.itemsize,
+                lambda dy=dy, x=x, w=w, m=mean, i=inverse: layer_normalization_grad(dy, x, w, m, i),
+                {
+                    "torch": lambda dy=dy, x=x, w=w, m=mean, i=inverse, c=columns: (
+                        aten.native_layer_norm_backward(dy, x, [c], m, i, w, w, [True] * 3)
+                    )
+                },
+                truth,
+            )
+
+
+def loss_rows() -> Iterator[Row]:
+    one = torch.ones((), device="cuda")
+    shapes = [(8192, 50304), (8192, 50257), (4096, 128256), (256, 1000)]
+    for rows, classes in shapes:
+        for dtype in (BF16, F32):
+            z = draw(rows, classes, dtype=dtype)
+            labels = torch.randint(0, classes, (rows,), device="cuda")
+
+            def both(z=z, labels=labels) -> Tensor:
+                _, log_prob = softmax_cross_entropy_loss(z, labels)
+                return softmax_cross_entropy_loss_grad(one, log_prob, labels)
+
+            def fused(z=z, labels=labels) -> Tensor:
+                return cross_entropy_with_grad(z, labels, one, output_type=1)[0]
+
+            def peer(z=z, labels=labels) -> Tensor:
+                z = z.detach().requires_grad_()
+                F.cross_entropy(z, labels).backward()
+                return z.grad
+
+            def truth(z=z, labels=labels) -> Tensor:
+                p = torch.softmax(z.double() if z.numel() < 1 << 28 else z.float(), 1)
+                p[torch.arange(len(labels), device="cuda"), labels] -= 1
+                return p / len(labels)
+
+            moved = 2 * z.numel() * dtype.itemsize
+            shape = f"({rows}, {classes})"
+            peers = with_compiled({"torch": peer}, peer)
+            yield Row("CrossEntropy+Grad", shape, dtype, moved, both, peers, truth)
+            yield Row("CrossEntropy+Grad fused", shape, dtype, moved, fused, peers, truth)
+
+            def in_place(z=z, labels=labels) -> Tensor:
+                return cross_entropy_with_grad(z, labels, one, output_type=1, out=z)[0]
+
+            yield Row(
+                "CrossEntropy+Grad in place",
+                shape,
+                dtype,
+                moved,
+                in_place,
+                liger_cross_entropy(z, labels) or peers,
+            )
+
+
+def liger_cross_entropy(z: Tensor, labels: Tensor) -> dict[str, Call]:
+    """Liger's kernel, which overwrites the scores too, if one that takes these is installed."""
+    arguments = (None, -100, 0.0, 0.0, "mean", None, False)
+    try:
+        from liger_kernel.ops.cross_entropy import cross_entropy_forward
+
+        cross_entropy_forward(z[:8].clone(), labels[:8], *arguments)
+    except (ImportError, TypeError):
+        return {}
+    return {"Liger": lambda: cross_entropy_forward(z, labels, *arguments)}
+
+
+def gather_rows() -> Iterator[Row]:
+    for count, width, tokens in [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384)]:
+        for dtype in (BF16, F32):
+            dy = draw(tokens, width, dtype=dtype)
+            skewed = (torch.rand(tokens, device="cuda") ** 4 * count).long()
+            yield Row(
+                "GatherGrad",
+                f"V{count} D{width} T{tokens}",
+                dtype,
+                (count + tokens) * width * dtype.itemsize,
+                lambda dy=dy, i=skewed, c=count, w=width: gather_grad([c, w], i, dy, axis=0),
+                {
+                    "torch": lambda dy=dy, i=skewed, c=count: aten.embedding_dense_backward(
+                        dy, i, c, -1, False
+                    ),
+                    "torch index_add": lambda dy=dy, i=skewed, c=count, w=width: dy.new_zeros(
+                        c, w
+                    ).index_add_(0, i, dy),
+                },
+                lambda dy=dy, i=skewed, c=count, w=width: torch.zeros(
+                    c, w, dtype=torch.float64, device="cuda"
+                ).index_add_(0, i, dy.double()),
+            )
+    for rows, columns, picks in [(8192, 50304, 64), (4096, 4096, 4096)]:
+        for dtype in (BF16, F32):
+            dy = draw(rows, picks, dtype=dtype)
+            index = torch.randint(0, columns, (rows, picks), device="cuda")
+            yield Row(
+                "GatherElementsGrad",
+                f"({rows}, {columns}) k{picks}",
+                dtype,
+                rows * columns * dtype.itemsize + dy.numel() * (dtype.itemsize + 8),
+                lambda dy=dy, i=index, s=[rows, columns]: gather_elements_grad(
+                    dy, s, i, axis=1, deterministic=False
+                ),
+                {
+                    "torch": lambda dy=dy, i=index, s=[rows, columns]: dy.new_zeros(s).scatter_add_(
+                        1, i, dy
+                    )
+                },
+                lambda dy=dy, i=index, s=[rows, columns]: torch.zeros(
+                    s, dtype=torch.float64, device="cuda"
+                ).scatter_add_(1, i, dy.double()),
+            )
+
+
+def gpt2_shapes() -> list[tuple[int, ...]]:
+    layer = [(768, 2304), (2304,), (768, 768), (768,), (768, 3072), (3072,), (3072, 768), (768,)]
+    return [
+        (50257, 768),
+        (1024, 768),
+        *([*layer, (768,), (768,), (768,), (768,)] * 12),
+        (768,),
+        (768,),
+    ]
+
+
+def optimizer_rows() -> Iterator[Row]:
+    weights = [draw(*shape) for shape in gpt2_shapes()]
+    gradients = [torch.randn_like(w) * 1e-3 for w in weights]
+    firsts, seconds = [torch.zeros_like(w) for w in weights], [torch.zeros_like(w) for w in weights]
+    total = sum(w.numel() for w in weights)
+    twins = [w.clone().requires_grad_() for w in weights]
+    for twin, gradient in zip(twins, gradients, strict=True):
+        twin.grad = gradient.clone()
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True)
+    yield Row(
+        "AdamW",
+        f"{total / 1e6:.0f}M parameters",
+        F32,
+        28 * total,
+        lambda: adam_w_optimizer(1e-4, 3, weights, gradients, firsts, seconds),
+        {"torch fused": fused.step},
+    )
+    yield Row(
+        "InplaceClipGradNorm",
+        f"{total / 1e6:.0f}M parameters",
+        F32,
+        12 * total,
+        lambda: inplace_clip_grad_norm(gradients, max_norm=0.1),
+        {"torch": lambda: torch.nn.utils.clip_grad_norm_(twins, 0.1)},
+    )

@@ -1,0 +1,228 @@
+"""Rows of what stands between the matrix products of a step: norms, Gelu, sums, updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onnxtrain.kernels.activation.gelu import bias_fast_gelu_grad, bias_gelu
+from onnxtrain.kernels.fast import load
+from onnxtrain.kernels.nn.layer_norm import layer_normalization, skip_layer_normalization
+from onnxtrain.kernels.nn.rms_norm import (
+    simplified_layer_normalization,
+    simplified_layer_normalization_grad,
+)
+from onnxtrain.kernels.reduction.reduce import sum_
+from op_row import BF16, F32, Row, draw, with_compiled
+from op_rows import gpt2_shapes
+
+aten = torch.ops.aten
+
+
+def forward_rows() -> Iterator[Row]:
+    for rows, columns in [(16384, 4096), (65536, 768), (16384, 768)]:
+        for dtype in (BF16, F32):
+            x, skip = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
+            w = draw(columns, dtype=dtype)
+            shape, size = f"({rows}, {columns})", x.nbytes
+
+            def plain(x=x, w=w) -> Tensor:
+                return torch.native_layer_norm(x, w.shape, w, w, 1e-5)[0]
+
+            yield Row(
+                "LayerNormalization",
+                shape,
+                dtype,
+                2 * size,
+                lambda x=x, w=w: layer_normalization(x, w, w)[0],
+                with_compiled({"torch": plain}, plain),
+                lambda x=x, w=w: F.layer_norm(x.double(), w.shape, w.double(), w.double(), 1e-5),
+            )
+
+            def skipped(x=x, skip=skip, w=w) -> list[Tensor]:
+                total = x + skip
+                return [torch.native_layer_norm(total, w.shape, w, w, 1e-5)[0], total]
+
+            yield Row(
+                "SkipLayerNormalization",
+                shape,
+                dtype,
+                4 * size,
+                lambda x=x, s=skip, w=w: skip_layer_normalization(x, s, w, w, epsilon=1e-5)[::3],
+                with_compiled({"torch": skipped}, skipped),
+                lambda x=x, s=skip, w=w: [
+                    F.layer_norm(x.double() + s, w.shape, w.double(), w.double(), 1e-5),
+                    x.double() + s,
+                ],
+            )
+
+            def rms(x=x, w=w) -> Tensor:
+                return F.rms_norm(x, w.shape, w, 1e-5)
+
+            yield Row(
+                "RMSNormalization",
+                shape,
+                dtype,
+                2 * size,
+                lambda x=x, w=w: simplified_layer_normalization(x, w)[0],
+                with_compiled({"torch": rms}, rms),
+                lambda x=x, w=w: F.rms_norm(x.double(), w.shape, w.double(), 1e-5),
+            )
+
+
+def norm_grad_rows() -> Iterator[Row]:
+    """Gradients of the root-mean-square norm, and of a layer norm beside a residual connection."""
+    for rows, columns in [(16384, 4096), (65536, 768)]:
+        for dtype in (BF16, F32):
+            x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
+            w, residual = draw(columns, dtype=dtype), draw(rows, columns, dtype=dtype)
+            _, mean, inverse = torch.native_layer_norm(x, w.shape, w, w, 1e-5)
+            shape, size = f"({rows}, {columns})", x.nbytes
+
+            def torchs(dy=dy, x=x, w=w, m=mean, i=inverse, r=residual) -> list[Tensor]:
+                dx, *sums = aten.native_layer_norm_backward(dy, x, w.shape, m, i, w, w, [True] * 3)
+                return [dx + r, *sums]
+
+            def ours(dy=dy, x=x, w=w, m=mean, i=inverse, r=residual) -> list[Tensor]:
+                dx, sums = load("norm_grad").norm_grad(dy, x, w, m, i, r)
+                return [dx, *sums]
+
+            def truth(dy=dy, x=x, w=w, r=residual) -> list[Tensor]:
+                wide = [t.double() for t in (dy, x, w)]
+                _, m, i = torch.native_layer_norm(wide[1], w.shape, wide[2], wide[2], 1e-5)
+                dx, *sums = aten.native_layer_norm_backward(
+                    wide[0], wide[1], w.shape, m, i, wide[2], wide[2], [True] * 3
+                )
+                return [dx + r, *sums]
+
+            peers = with_compiled({"torch": torchs}, torchs)
+            yield Row(
+                "LayerNormalizationGrad + residual", shape, dtype, 4 * size, ours, peers, truth
+            )
+            inv = simplified_layer_normalization(x, w)[1]
+
+            def passes(kind=None, dy=dy, x=x, w=w) -> list[Tensor]:
+                a, b = (t.to(kind or t.dtype).detach().requires_grad_() for t in (x, w))
+                y = F.rms_norm(a, b.shape, b, 1e-5)
+                return list(torch.autograd.grad(y, [a, b], dy.to(y.dtype)))
+
+            yield Row(
+                "SimplifiedLayerNormalizationGrad",
+                shape,
+                dtype,
+                3 * size,
+                lambda dy=dy, x=x, w=w, i=inv: simplified_layer_normalization_grad(dy, x, w, i),
+                {"torch (with forward)": passes},
+                lambda passes=passes: passes(torch.float64),
+            )
+
+
+def column_rows() -> Iterator[Row]:
+    for rows, columns in [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304)]:
+        for dtype in (BF16, F32):
+            x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
+            b = draw(columns, dtype=dtype)
+            shape, size = f"({rows}, {columns})", x.nbytes
+            yield Row(
+                "ReduceSum of rows",
+                shape,
+                dtype,
+                size,
+                lambda x=x: sum_(x, (0,), False),
+                with_compiled({"torch": lambda x=x: x.sum(0)}, lambda x=x: x.sum(0)),
+                lambda x=x: x.double().sum(0),
+            )
+
+            def gelu_and_sum(dy=dy, x=x) -> list[Tensor]:
+                dx = aten.gelu_backward(dy, x, approximate="tanh")
+                return [dx, dx.sum(0)]
+
+            yield Row(
+                "FastGeluGrad + column sums",
+                shape,
+                dtype,
+                3 * size,
+                lambda dy=dy, x=x: load("columns").gelu_grad_and_sums(dy, x, None, "tanh"),
+                with_compiled({"torch": gelu_and_sum}, gelu_and_sum),
+                lambda dy=dy, x=x: [
+                    aten.gelu_backward(dy.double(), x.double(), approximate="tanh")
+                ],
+            )
+
+            def bias(x=x, b=b) -> Tensor:
+                return F.gelu(x + b)
+
+            yield Row(
+                "BiasGelu",
+                shape,
+                dtype,
+                2 * size,
+                lambda x=x, b=b: bias_gelu(x, b),
+                with_compiled({"torch": bias}, bias),
+                lambda x=x, b=b: F.gelu(x.double() + b.double()),
+            )
+
+            def bias_grad(dy=dy, x=x, b=b) -> Tensor:
+                return aten.gelu_backward(dy, x + b, approximate="tanh")
+
+            yield Row(
+                "BiasFastGeluGrad_dX",
+                shape,
+                dtype,
+                3 * size,
+                lambda dy=dy, x=x, b=b: bias_fast_gelu_grad(dy, x, b),
+                with_compiled({"torch": bias_grad}, bias_grad),
+                lambda dy=dy, x=x, b=b: aten.gelu_backward(
+                    dy.double(), x.double() + b.double(), approximate="tanh"
+                ),
+            )
+
+
+def update_rows() -> Iterator[Row]:
+    """Float32 weights with 16-bit gradients and copies, as a step in mixed precision has them."""
+    weights = [draw(*shape) for shape in gpt2_shapes()]
+    gradients = [(torch.randn_like(w) * 1e-3).to(BF16) for w in weights]
+    copies = [w.to(BF16) for w in weights]
+    firsts, seconds = ([torch.zeros_like(w) for w in weights] for _ in range(2))
+    total = sum(w.numel() for w in weights)
+    rate, step = torch.tensor([1e-4], device="cuda"), torch.tensor([3], device="cuda")
+    wide = [g.float() for g in gradients]
+    twins = [w.clone().requires_grad_() for w in weights]
+    for twin, gradient in zip(twins, wide, strict=True):
+        twin.grad = gradient
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True)
+
+    def torchs() -> None:
+        torch._foreach_copy_(wide, gradients)
+        fused.step()
+        torch._foreach_copy_(copies, twins)
+
+    many = load("many")
+    shape = f"{total / 1e6:.0f}M parameters"
+    yield Row(
+        "AdamW bf16 gradients and copies",
+        shape,
+        BF16,
+        28 * total,
+        lambda: many.adamw(weights, gradients, firsts, seconds, lr=rate, step=step, copies=copies),
+        {"torch": torchs},
+    )
+    yield Row(
+        "IsAllFinite",
+        shape,
+        BF16,
+        2 * total,
+        lambda: many.all_finite(gradients),
+        {"torch": lambda: torch.stack([g.isfinite().all() for g in gradients]).all()},
+    )
+    yield Row(
+        "ReduceAllL2",
+        shape,
+        BF16,
+        2 * total,
+        lambda: many.norm(gradients),
+        {"torch": lambda: torch.stack(torch._foreach_norm(gradients)).norm()},
+    )

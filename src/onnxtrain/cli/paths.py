@@ -1,0 +1,103 @@
+"""Files of a run: what would only fail, or destroy something, after hours is refused at once."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from onnxtrain.cli.near import nearest
+from onnxtrain.errors import ModelError, OnnxTrainError
+
+if TYPE_CHECKING:
+    from onnxtrain.cli.asked import Run
+
+PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
+
+
+def check(asked: Run) -> None:
+    """Refuse files that are not there, cannot be written, or would be lost.
+
+    Raises:
+        OnnxTrainError: if there is one, with what to type instead.
+    """
+    _check_model(asked.model)
+    _check_checkpoint(asked)
+    for file in (asked.out, asked.checkpoint_path, asked.log, asked.report, asked.plot):
+        if file is not None:
+            _check_target(file, asked)
+    if asked.plot is not None and asked.plot.suffix.lower() not in PICTURES:
+        raise OnnxTrainError(
+            f"cannot draw '{asked.plot}': its kind is not known\n"
+            f"  give  --plot {asked.plot.with_suffix('.png')}; have {', '.join(PICTURES)}"
+        )
+
+
+def _check_model(path: pathlib.Path) -> None:
+    if path.is_dir():
+        raise ModelError(f"'{path}' is a folder, not a model{_models(path, path.name)}")
+    if not path.exists():
+        raise ModelError(f"there is no file '{path}'{_models(path.parent, path.name)}")
+    if path.suffix.lower() in (".csv", ".tsv", ".npz", ".npy", ".parquet"):
+        raise ModelError(
+            f"'{path}' is not an ONNX model but data\n"
+            f"  give  onnxtrain fit MODEL.onnx --data {path}"
+        )
+    if path.suffix.lower() in (".pt", ".pth", ".safetensors", ".h5", ".keras", ".pb", ".tflite"):
+        raise ModelError(
+            f"'{path}' is not an ONNX model\n"
+            "  export it first, say with torch.onnx.export, and give the .onnx file"
+        )
+
+
+def _models(folder: pathlib.Path, name: str) -> str:
+    """What could have been meant: a model of a folder."""
+    if not folder.is_dir():
+        return f"\n  there is no folder '{folder}' either"
+    found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() == ".onnx")
+    close = nearest(name, found)
+    if close is not None or len(found) == 1:
+        return f"\n  did you mean  {folder / (close or found[0])}"
+    return f"\n  '{folder}' has  {', '.join(found[:8]) or 'no .onnx file'}"
+
+
+def _check_checkpoint(asked: Run) -> None:
+    path = asked.checkpoint_path
+    if asked.resume and not path.exists():
+        raise OnnxTrainError(
+            f"there is no checkpoint '{path}' to continue from\n"
+            "  leave out --resume to start, or name the file with --checkpoint"
+        )
+    if not asked.resume and path.exists():
+        raise OnnxTrainError(
+            f"checkpoint '{path}' is there already\n"
+            "  add --resume to continue from it, remove it to start anew, or name another file "
+            "with --checkpoint"
+        )
+
+
+def _check_target(file: pathlib.Path, asked: Run) -> None:
+    folder = file.absolute().parent
+    if file.is_dir():
+        raise OnnxTrainError(
+            f"cannot write '{file}': it is a folder\n  name a file, say {file / 'trained.onnx'}"
+        )
+    if not folder.is_dir():
+        raise OnnxTrainError(
+            f"cannot write '{file}': there is no folder '{file.parent}'\n  mkdir -p {file.parent}"
+        )
+    if not os.access(folder, os.W_OK):
+        raise OnnxTrainError(
+            f"cannot write '{file}': nothing may be written into '{file.parent}'\n"
+            "  name a file in another folder"
+        )
+    if file.exists() and any(file.samefile(read) for read in _read_files(asked)):
+        raise OnnxTrainError(
+            f"'{file}' would be overwritten, but the run reads it\n"
+            f"  name another file, say {file.with_stem(file.stem + '-trained')}"
+        )
+
+
+def _read_files(asked: Run) -> list[pathlib.Path]:
+    named = [asked.model, *(pathlib.Path(p) for p in (asked.data, asked.val_data) if p)]
+    return [path for path in named if path.exists()]

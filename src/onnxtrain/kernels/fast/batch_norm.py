@@ -1,0 +1,239 @@
+"""Batch normalization of images with their channels last, and its gradient.
+
+Such images are a matrix with a column for each channel. Statistics are sums of columns in a fixed
+order: every program goes down a strip through a part of the rows, and one launch adds up the parts
+and makes of them what the pass over all elements needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.launch import multiprocessors, power
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """Bytes of a strip, rows at once, warps, programs on a multiprocessor, stages."""
+
+    strip: int
+    rows: int
+    warps: int
+    programs: int
+    stages: int
+
+
+LAUNCHES = {2: Launch(128, 64, 4, 8, 3), 4: Launch(128, 64, 4, 8, 3)}
+"""By the bytes of an element."""
+
+
+@triton.jit
+def _moments(
+    parts, x, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
+    """Σ (x - x₀) and Σ (x - x₀)², x₀ being the first row: large means then cost no precision."""
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    origin = tl.load(x + column, fits, 0.0).to(tl.float32)[None, :]
+    total = tl.zeros((R, C), tl.float32)
+    square = tl.zeros((R, C), tl.float32)
+    for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
+        row = first + tl.arange(0, R)
+        mask = (row < rows)[:, None] & fits[None, :]
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        value = tl.where(mask, tl.load(x + at, mask, 0.0).to(tl.float32) - origin, 0.0)
+        total += value
+        square += value * value
+    place = tl.program_id(1) * columns + column
+    tl.store(parts + place, tl.sum(total, 0), fits)
+    tl.store(parts + tl.num_programs(1) * columns + place, tl.sum(square, 0), fits)
+
+
+@triton.jit
+def _added(parts, count, columns, column, fits, P: tl.constexpr, C: tl.constexpr):
+    total = tl.zeros((P, C), tl.float32)
+    for first in range(0, count, P):
+        part = first + tl.arange(0, P)[:, None]
+        total += tl.load(parts + part * columns + column[None, :], (part < count) & fits[None, :], 0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def _statistics(
+    statistics, parts, x, scale, shift, rows, columns, count, epsilon, P: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Mean, variance and 1/deviation of each column, and y = x·factor + summand."""
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    total = _added(parts, count, columns, column, fits, P, C) / rows
+    square = _added(parts + count * columns, count, columns, column, fits, P, C) / rows
+    mean = tl.load(x + column, fits, 0.0).to(tl.float32) + total
+    variance = tl.maximum(square - total * total, 0.0)
+    inverse = tl.div_rn(tl.full((C,), 1.0, tl.float32), tl.sqrt_rn(variance + epsilon))
+    factor = tl.load(scale + column, fits, 0.0).to(tl.float32) * inverse
+    summand = tl.load(shift + column, fits, 0.0).to(tl.float32) - mean * factor
+    tl.store(statistics + column, mean, fits)
+    tl.store(statistics + columns + column, variance, fits)
+    tl.store(statistics + 2 * columns + column, inverse, fits)
+    tl.store(statistics + 3 * columns + column, factor, fits)
+    tl.store(statistics + 4 * columns + column, summand, fits)
+
+
+@triton.jit
+def _apply(
+    y, x, factor, summand, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    by = tl.load(factor + column, fits, 0.0)[None, :]
+    add = tl.load(summand + column, fits, 0.0)[None, :]
+    for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
+        row = first + tl.arange(0, R)
+        mask = (row < rows)[:, None] & fits[None, :]
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        value = tl.load(x + at, mask, 0.0)
+        tl.store(y + at, (value.to(tl.float32) * by + add).to(value.dtype), mask)
+
+
+@triton.jit
+def _grad_sums(
+    parts, dy, x, mean, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
+    """Σ dy and Σ dy·(x - mean)."""
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    middle = tl.load(mean + column, fits, 0.0).to(tl.float32)[None, :]
+    total = tl.zeros((R, C), tl.float32)
+    product = tl.zeros((R, C), tl.float32)
+    for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
+        row = first + tl.arange(0, R)
+        mask = (row < rows)[:, None] & fits[None, :]
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
+        total += grad
+        product += grad * (tl.load(x + at, mask, 0.0).to(tl.float32) - middle)
+    place = tl.program_id(1) * columns + column
+    tl.store(parts + place, tl.sum(total, 0), fits)
+    tl.store(parts + tl.num_programs(1) * columns + place, tl.sum(product, 0), fits)
+
+
+@triton.jit
+def _grad_factors(
+    dscale, dbias, factors, parts, scale, mean, inverse, rows, columns, count, P: tl.constexpr,
+    C: tl.constexpr,
+):
+    """dscale and dbias, and dx = dy·a + x·b + c."""
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    total = _added(parts, count, columns, column, fits, P, C)
+    inv = tl.load(inverse + column, fits, 0.0).to(tl.float32)
+    slope = _added(parts + count * columns, count, columns, column, fits, P, C) * inv
+    a = tl.load(scale + column, fits, 0.0).to(tl.float32) * inv
+    b = -a * inv * slope / rows
+    c = -a * total / rows - b * tl.load(mean + column, fits, 0.0).to(tl.float32)
+    tl.store(dscale + column, slope.to(dscale.dtype.element_ty), fits)
+    tl.store(dbias + column, total.to(dbias.dtype.element_ty), fits)
+    tl.store(factors + column, a, fits)
+    tl.store(factors + columns + column, b, fits)
+    tl.store(factors + 2 * columns + column, c, fits)
+
+
+@triton.jit
+def _grad_apply(
+    dx, dy, x, factors, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    fits = column < columns
+    a = tl.load(factors + column, fits, 0.0)[None, :]
+    b = tl.load(factors + columns + column, fits, 0.0)[None, :]
+    c = tl.load(factors + 2 * columns + column, fits, 0.0)[None, :]
+    for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
+        row = first + tl.arange(0, R)
+        mask = (row < rows)[:, None] & fits[None, :]
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        value = tl.load(x + at, mask, 0.0)
+        grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
+        tl.store(dx + at, (grad * a + value.to(tl.float32) * b + c).to(value.dtype), mask)
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """Images as a matrix with a column for each channel, without a copy where they lie so."""
+    return x.movedim(1, -1).reshape(-1, x.shape[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Grid:
+    """Strips and parts of a matrix."""
+
+    rows: int
+    columns: int
+    width: int
+    across: int
+    count: int
+    plan: Launch
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Grid:
+        rows, columns = x.shape
+        plan = LAUNCHES[x.dtype.itemsize]
+        width = min(plan.strip // x.dtype.itemsize, power(columns))
+        across = triton.cdiv(columns, width)
+        wanted = multiprocessors(x.device) * plan.programs
+        count = max(1, min(wanted // across, triton.cdiv(rows, plan.rows)))
+        return cls(rows, columns, width, across, count, plan)
+
+    def run(self, kernel, *arguments) -> None:
+        kernel[(self.across, self.count)](
+            *arguments,
+            self.rows,
+            self.columns,
+            self.plan.stages,
+            self.plan.rows,
+            self.width,
+            num_warps=self.plan.warps,
+        )
+
+    def parts(self, device: torch.device) -> Tensor:
+        return torch.empty((2, self.count, self.columns), dtype=torch.float32, device=device)
+
+
+def train(
+    x: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y, mean, biased variance and 1 / deviation of the batch."""
+    data, y = as_matrix(x), torch.empty_like(x)
+    grid = _Grid.of(data)
+    parts = grid.parts(x.device)
+    grid.run(_moments, parts, data)
+    found = torch.empty((5, grid.columns), dtype=torch.float32, device=x.device)
+    _statistics[(triton.cdiv(grid.columns, 32),)](
+        *(found, parts, data, scale, shift, grid.rows, grid.columns, grid.count, epsilon, 64, 32),
+        num_warps=4,
+    )
+    grid.run(_apply, as_matrix(y), data, found[3], found[4])
+    return y, found[0], found[1], found[2]
+
+
+def grad(
+    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx, dscale and dbias."""
+    data, given, dx = as_matrix(x), as_matrix(dy), torch.empty_like(x)
+    grid = _Grid.of(data)
+    parts = grid.parts(x.device)
+    grid.run(_grad_sums, parts, given, data, mean)
+    dscale, dbias = torch.empty_like(scale), torch.empty_like(scale)
+    factors = torch.empty((3, grid.columns), dtype=torch.float32, device=x.device)
+    _grad_factors[(triton.cdiv(grid.columns, 32),)](
+        *(dscale, dbias, factors, parts, scale, mean, inverse),
+        *(grid.rows, grid.columns, grid.count, 64, 32),
+        num_warps=4,
+    )
+    grid.run(_grad_apply, as_matrix(dx), given, data, factors)
+    return dx, dscale, dbias

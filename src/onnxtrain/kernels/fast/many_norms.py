@@ -1,0 +1,117 @@
+"""What many tensors have in common: their norm, and whether they are finite; one launch each."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast import chunks as laid_out
+from onnxtrain.kernels.fast.chunks import (
+    KINDS,
+    Tensors,
+    groups,
+    layout,
+    place,
+    pointer_to,
+    read_any,
+    write,
+)
+from onnxtrain.kernels.fast.launch import power
+
+
+@triton.jit
+def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
+    item, start, left = place(chunks, C)
+    value = read_any(pointer_to(table, item, start, KIND), left, C)
+    tl.store(partial + tl.program_id(0), tl.sum(value * value, 0))
+
+
+@triton.jit
+def _root(results, partial, most, count, C: tl.constexpr):
+    """The norm, and the factor that brings it down to ``most``."""
+    total = tl.zeros((C,), tl.float64)
+    for first in range(0, count, C):
+        at = first + tl.arange(0, C)
+        total += tl.load(partial + at, at < count, 0.0)
+    norm = tl.sqrt(tl.sum(total, 0)).to(tl.float32)
+    tl.store(results, norm)
+    factor = most / (norm + 1e-6)
+    # a norm that is not a number changes nothing
+    tl.store(results + 1, tl.where(factor < 1.0, factor, 1.0))
+
+
+@triton.jit
+def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
+    factor = tl.load(results + 1)
+    if factor < 1.0:
+        item, start, left = place(chunks, C)
+        data = pointer_to(table, item, start, KIND)
+        value = read_any(data, left, C) * factor
+        if left >= C:
+            write(data, value, left, True, C)
+        else:
+            write(data, value, left, False, C)
+
+
+@triton.jit
+def _finite(
+    flag,
+    table,
+    chunks,
+    INFINITE: tl.constexpr,
+    NAN: tl.constexpr,
+    KIND: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Clear the flag if the chunk has an infinite number or one that is none."""
+    item, start, left = place(chunks, C)
+    value = read_any(pointer_to(table, item, start, KIND), left, C)
+    bad = tl.zeros((C,), tl.int32)
+    if INFINITE:
+        bad += (tl.abs(value) == float("inf")).to(tl.int32)
+    if NAN:
+        bad += (value != value).to(tl.int32)
+    if tl.max(bad, 0) > 0:
+        tl.store(flag, 0)
+
+
+def norm(items: Tensors) -> Tensor:
+    """√(Σ x²) over all elements of all tensors, in float32."""
+    return norm_and_factor(items, math.inf)[0]
+
+
+def norm_and_factor(items: Tensors, most: float) -> tuple[Tensor, Tensor]:
+    """√(Σ x²) over everything, and min(most / (that + 1e-6), 1), both in float32."""
+    table, chunks, count = layout([items])
+    partial = torch.empty(count, dtype=torch.float32, device=items[0].device)
+    results = torch.empty(2, dtype=torch.float32, device=items[0].device)
+    _squares[(count,)](
+        partial, table, chunks, KINDS[items[0].dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
+    )
+    _root[(1,)](results, partial, most, count, min(4096, power(count)), num_warps=8)
+    return results[0], results[1]
+
+
+def clip(items: Tensors, most: float) -> None:
+    """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
+    found, _ = norm_and_factor(items, most)
+    table, chunks, count = layout([items])
+    _scale[(count,)](
+        table, chunks, found, KINDS[items[0].dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
+    )
+
+
+def all_finite(items: Tensors, *, infinite: bool = True, nan: bool = True) -> Tensor:
+    """Whether no element is infinite or not a number (each counted only if asked for)."""
+    flag = torch.ones((), dtype=torch.int32, device=items[0].device)
+    for (group,) in groups(items):
+        table, chunks, count = layout([group])
+        kind = KINDS[group[0].dtype]
+        _finite[(count,)](
+            flag, table, chunks, infinite, nan, kind, laid_out.CHUNK, num_warps=laid_out.WARPS
+        )
+    return flag.to(torch.bool)

@@ -1,0 +1,127 @@
+"""Layer and root-mean-square normalization over the last axes, with a residual sum before it.
+
+A program has one or several whole rows in registers; every element is read once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.launch import power, warps
+
+WIDEST = 16384
+TOGETHER = {2: 4096, 4: 2048}
+"""Elements of a program that has several rows, by the bytes of one."""
+PER_THREAD = {2: 16, 4: 16}
+
+
+@triton.jit
+def _normalize(
+    y,
+    total,
+    mean,
+    inverse,
+    x,
+    skip,
+    extra,
+    scale,
+    shift,
+    rows,
+    columns,
+    epsilon,
+    CENTRED: tl.constexpr,
+    SKIP: tl.constexpr,
+    EXTRA: tl.constexpr,
+    SHIFT: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    column = tl.arange(0, C)
+    fits = column < columns
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    mask = (row < rows)[:, None] & fits[None, :]
+    at = row.to(tl.int64)[:, None] * columns + column[None, :]
+    value = tl.load(x + at, mask, 0.0).to(tl.float32)
+    if SKIP:
+        value += tl.load(skip + at, mask, 0.0).to(tl.float32)
+    if EXTRA:
+        value += tl.load(extra + column, fits, 0.0).to(tl.float32)[None, :]
+    weight = tl.load(scale + column, fits, 0.0).to(tl.float32)[None, :]
+    if SKIP:
+        tl.store(total + at, value.to(total.dtype.element_ty), mask)
+    if CENTRED:
+        middle = tl.sum(value, 1) / columns
+        tl.store(mean + row, middle, row < rows)
+        value = tl.where(mask, value - middle[:, None], 0.0)
+    spread = tl.sum(value * value, 1) / columns + epsilon
+    inv = tl.div_rn(tl.full((R,), 1.0, tl.float32), tl.sqrt_rn(spread))
+    tl.store(inverse + row, inv, row < rows)
+    result = value * inv[:, None] * weight
+    if SHIFT:
+        result += tl.load(shift + column, fits, 0.0).to(tl.float32)[None, :]
+    tl.store(y + at, result.to(y.dtype.element_ty), mask)
+
+
+@dataclasses.dataclass
+class Normalized:
+    """Output, statistics of each row in float32, and the sum that was normalized."""
+
+    y: Tensor
+    mean: Tensor
+    inverse: Tensor
+    total: Tensor
+
+
+def takes(scale: Tensor, *others: Tensor) -> bool:
+    """Whether rows as long as the scale are short enough, and what applies to all lies densely."""
+    dense = all(t.is_contiguous() and t.is_floating_point() for t in (scale, *others))
+    return dense and 0 < scale.numel() <= WIDEST
+
+
+def normalize(
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor | None,
+    epsilon: float,
+    *,
+    centred: bool,
+    skip: Tensor | None = None,
+    extra: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Normalized:
+    """y = (s - mean) * inv * scale + shift of s = x + skip + extra; no mean unless centred."""
+    columns = scale.numel()
+    rows = x.numel() // columns
+    y = torch.empty_like(x, dtype=dtype or x.dtype)
+    total = x if skip is None else torch.empty_like(x)
+    inverse = torch.empty(rows, dtype=torch.float32, device=x.device)
+    mean = torch.empty_like(inverse) if centred else inverse
+    width, size = power(columns), x.dtype.itemsize
+    together = max(1, TOGETHER[size] // width)
+    _normalize[(triton.cdiv(rows, together),)](
+        y,
+        total,
+        mean,
+        inverse,
+        x,
+        x if skip is None else skip,
+        x if extra is None else extra,
+        scale,
+        scale if shift is None else shift,
+        rows,
+        columns,
+        epsilon,
+        centred,
+        skip is not None,
+        extra is not None,
+        shift is not None,
+        together,
+        width,
+        num_warps=warps(width * together, PER_THREAD[size]),
+    )
+    return Normalized(y, mean, inverse, total)

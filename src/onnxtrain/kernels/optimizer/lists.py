@@ -1,0 +1,100 @@
+"""Lists of tensors: checked, brought to one type, and updated by few launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from onnxtrain.kernels import fast
+
+Tensors = list[Tensor]
+
+
+def check(name: str, weights: Tensors, others: Tensors) -> None:
+    """Refuse an empty list, and lists that do not fit the weights."""
+    if not weights:
+        raise ValueError("invalid count of tensors in Seq<Tensor>: there are no weights")
+    if len(weights) != len(others):
+        raise ValueError(f"number of weights and {name}s mismatch: {len(weights)}, {len(others)}")
+    if [t.shape for t in weights] == [t.shape for t in others]:
+        return
+    for index, (weight, other) in enumerate(zip(weights, others, strict=True)):
+        if weight.shape != other.shape:
+            raise ValueError(
+                f"shape of weight and {name} mismatch, weight index:{index}, "
+                f"{tuple(weight.shape)} and {tuple(other.shape)}"
+            )
+
+
+def together(*lists: Tensors, smallest: int = fast.SMALLEST) -> bool:
+    """Whether one Triton launch serves these lists."""
+    first = lists[0]
+    if not first[0].is_cuda or sum(t.numel() for t in first) < smallest:
+        return False
+    wanted = all(fast.ready(items[0], smallest=0) for items in lists)
+    return wanted and bool(fast.load("many").takes(*lists))
+
+
+def common(lists: Sequence[Tensors]) -> torch.dtype:
+    """The type that holds the values of all lists."""
+    found = lists[0][0].dtype
+    for items in lists[1:]:
+        found = torch.promote_types(found, items[0].dtype)
+    return found
+
+
+def cast(items: Tensors, dtype: torch.dtype) -> Tensors:
+    """Contiguous tensors of the type; the same ones if they are that already."""
+    if items[0].dtype != dtype:
+        wide = [torch.empty(t.shape, dtype=dtype, device=t.device) for t in items]
+        torch._foreach_copy_(wide, items)
+        return wide
+    return [t if t.is_contiguous() else t.contiguous() for t in items]
+
+
+def store(items: Tensors, wide: Tensors) -> None:
+    """Write results back where they were computed in copies."""
+    if any(a is not b for a, b in zip(items, wide, strict=True)):
+        torch._foreach_copy_(items, wide)
+
+
+def write(weights: Tensors, copies: Tensors | None) -> None:
+    """Write weights into copies of other types; a weight may be its own copy."""
+    pairs = [(c, w) for c, w in zip(copies or (), weights, strict=False) if c is not w]
+    if pairs:
+        torch._foreach_copy_([c for c, _ in pairs], [w for _, w in pairs])
+
+
+def fused_adam_w(
+    lists: Sequence[Tensors],
+    rate: float | Tensor,
+    count: Tensor,
+    betas: tuple[float, float],
+    decay: float,
+    epsilon: float,
+    skipped: Tensor | None = None,
+) -> None:
+    """Torch's fused AdamW over [weights, gradients, first moments, second moments].
+
+    The rate is a number, or a float32 tensor of one element which only the device reads; so is
+    ``skipped``, which is 1 where nothing is to change.
+    """
+    work = common(lists)
+    wide = [cast(items, work) for items in lists]
+    torch._fused_adamw_(  # type: ignore[call-overload]
+        *wide,
+        [],
+        [count] * len(wide[0]),
+        lr=rate,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=decay,
+        eps=epsilon,
+        amsgrad=False,
+        maximize=False,
+        found_inf=skipped,
+    )
+    for index in (0, 2, 3):
+        store(lists[index], wide[index])

@@ -1,0 +1,113 @@
+"""What patterns ask of nodes and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.types import ONNX, DataType
+
+_CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}
+"""How far a constant may be off, relative to it, in types that cannot hold it any better."""
+_CLOSE_ELSE = 1e-6
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that makes a value, if it is one of these operators of ONNX."""
+    node = None if value is None else value.producer()
+    return node if node is not None and is_op(node, *op_types) else None
+
+
+def is_op(node: ir.Node, *op_types: str) -> bool:
+    """Whether a node is one of these operators of ONNX."""
+    return node.domain == ONNX and node.op_type in op_types
+
+
+def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """The one node that reads a value, if it is one of these operators of ONNX."""
+    readers = [node for node, _ in value.uses()]
+    if len(set(readers)) != 1 or value.is_graph_output():
+        return None
+    return readers[0] if is_op(readers[0], *op_types) else None
+
+
+def number(value: ir.Value | None) -> float | None:
+    """The number that a constant of one element is."""
+    if value is None or value.const_value is None or value.const_value.size != 1:
+        return None
+    return float(value.const_value.numpy().reshape(()))
+
+
+def integers(value: ir.Value | None) -> list[int] | None:
+    """The whole numbers that a constant holds."""
+    if value is None or value.const_value is None:
+        return None
+    data = value.const_value.numpy()
+    return [int(n) for n in data.ravel()] if np.issubdtype(data.dtype, np.integer) else None
+
+
+def rank(value: ir.Value | None) -> int | None:
+    """How many dimensions a value has."""
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def pairs(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """The operands of a commutative operator, in both orders."""
+    if len(node.inputs) == 2 and node.inputs[0] is not None and node.inputs[1] is not None:
+        a, b = node.inputs
+        assert a is not None and b is not None
+        yield a, b
+        if a is not b:
+            yield b, a
+
+
+def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
+    """What a node multiplies by a number, and that number; None if it does something else.
+
+    The number must not add dimensions.
+    """
+    if is_op(node, "Mul"):
+        for x, c in pairs(node):
+            if (found := number(c)) is not None and number(x) is None and _keeps(node, x):
+                return x, found
+    if is_op(node, "Div") and node.inputs[0] is not None and _keeps(node, node.inputs[0]):
+        found = number(node.inputs[1])
+        if found:
+            return node.inputs[0], 1 / found
+    return None
+
+
+def _keeps(node: ir.Node, x: ir.Value) -> bool:
+    """Whether the result has the rank of an operand."""
+    return rank(x) is not None and rank(x) == rank(node.outputs[0])
+
+
+def close(found: float, wanted: float, dtype: DataType | None) -> bool:
+    """Whether a constant is a number, as well as its type can say."""
+    allowed = _CLOSE.get(dtype, _CLOSE_ELSE) if dtype is not None else _CLOSE_ELSE
+    return abs(found - wanted) <= allowed * abs(wanted)
+
+
+def is_last_axis(x: ir.Value | None, axis: int) -> bool:
+    """Whether an axis is the last one of a value."""
+    size = rank(x)
+    return axis == -1 or (size is not None and axis == size - 1)
+
+
+def opset_of(node: ir.Node) -> int:
+    """Version of ONNX's own operators that a node is written in."""
+    imports = {} if node.graph is None else node.graph.opset_imports
+    return imports.get(ONNX, imports.get("ai.onnx", 1))
+
+
+def reduced_axes(node: ir.Node) -> list[int] | None:
+    """Axes of a reduction, as numbers from the end; None if they are not known."""
+    size = rank(node.inputs[0])
+    given: Sequence[int] | None = node.attributes.get_ints("axes", None)
+    if given is None and len(node.inputs) > 1:
+        given = integers(node.inputs[1])
+    if given is None or size is None:
+        return None
+    return sorted(axis if axis < 0 else axis - size for axis in given)

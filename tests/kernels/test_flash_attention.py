@@ -1,0 +1,118 @@
+"""Backends of FlashAttention: all agree with plain products, dropout included."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from onnxtrain.kernels.attention import flash_backends as backends
+
+Backend = type[backends.Backend]
+
+
+def _call(dtype: torch.dtype, device: str, mask: str | None = None, **given) -> backends.Call:
+    random = torch.Generator().manual_seed(0)
+    shape = {"q": (2, 4, 64, 32), "k": (2, 4, 64, 32), "v": (2, 4, 64, 32)}
+    q, k, v = (torch.randn(s, generator=random).to(device, dtype) for s in shape.values())
+    found = None
+    if mask is not None:
+        found = torch.rand((2, 1, 64, 64), generator=random) < 0.7
+        found[..., 0] = True
+        found = found.to(device)
+        if mask == "added":
+            found = torch.where(found, 0.5, -3.0).to(dtype)
+    options = {"dropout": 0.0, "causal": False, "scale": None, "deterministic": False, **given}
+    return backends.Call(q, k, v, found, **options)
+
+
+def _both(backend: Backend, call: backends.Call, seed: int = 3) -> list[torch.Tensor]:
+    rng = torch.Generator(call.q.device).manual_seed(seed)
+    saved = backends.Saved(*backend.forward(call, rng))
+    dy = torch.cos(torch.arange(saved.y.numel(), device=call.q.device)).reshape(saved.y.shape)
+    masked = call.mask is not None and call.mask.is_floating_point()
+    grads = backend.backward(call, dy.to(call.q.dtype), saved, masked)
+    return [saved.y, saved.logsumexp, *(grad for grad in grads if grad is not None)]
+
+
+def _double(call: backends.Call) -> backends.Call:
+    q, k, v = (t.double() for t in (call.q, call.k, call.v))
+    mask = call.mask
+    mask = mask.double() if mask is not None and mask.is_floating_point() else mask
+    return dataclasses.replace(call, q=q, k=k, v=v, mask=mask)
+
+
+def _assert_close(backend: Backend, call: backends.Call) -> None:
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}[call.q.dtype]
+    truth = _both(backends.Plain, _double(call))
+    for one, true in zip(_both(backend, call), truth, strict=True):
+        assert (one.double() - true).abs().max() < tolerance * true.abs().max()
+
+
+CALLS = {
+    "causal": {"causal": True},
+    "plain": {},
+    "opened": {"mask": "opened"},
+    "added": {"mask": "added"},
+    "causal-added": {"mask": "added", "causal": True},
+    "scaled": {"scale": 0.3},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CALLS)
+def test_products_in_every_type(name: str, dtype: torch.dtype) -> None:
+    _assert_close(backends.Plain, _call(dtype, "cpu", **CALLS[name]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_chosen_agrees_with_products(name: str, dtype: torch.dtype) -> None:
+    call = _call(dtype, "cuda", **CALLS[name])
+    assert call.backend is not backends.Plain
+    _assert_close(call.backend, call)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["causal", "plain"])
+def test_what_is_the_same_from_run_to_run(name: str) -> None:
+    call = _call(torch.bfloat16, "cuda", deterministic=True, **CALLS[name])
+    assert call.backend is backends.Flash
+    _assert_close(call.backend, call)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CALLS)
+def test_dropout_is_drawn_from_the_generator_and_known_to_the_gradient(name: str) -> None:
+    call = _call(torch.bfloat16, "cuda", dropout=0.4, **CALLS[name])
+    _linear_in_values(call.backend, call, 2e-2)
+    default = torch.cuda.default_generators[0].get_state()
+    first, again, other = (_both(call.backend, call, seed)[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert torch.equal(default, torch.cuda.default_generators[0].get_state())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_dropout_of_products(name: str) -> None:
+    _linear_in_values(backends.Plain, _call(torch.float32, "cpu", dropout=0.4, **CALLS[name]), 1e-4)
+
+
+def _linear_in_values(backend: Backend, call: backends.Call, tolerance: float) -> None:
+    """y is linear in v with the same draws, so Σ dy·y = Σ dv·v; and dropout changes y."""
+    rng = torch.Generator(call.q.device).manual_seed(5)
+    saved = backends.Saved(*backend.forward(call, rng))
+    dy = torch.randn_like(saved.y)
+    _, _, dv, _ = backend.backward(call, dy, saved, False)
+    one, other = (dy.double() * saved.y).sum(), (dv.double() * call.v).sum()
+    size = (dy.double() * saved.y).abs().sum()
+    assert abs(one - other) < tolerance * size
+    whole = backend.forward(dataclasses.replace(call, dropout=0.0), rng)[0]
+    assert (whole - saved.y).abs().mean() > 0.1 * whole.abs().mean()
+
+
+def test_heads_that_cannot_be_shared_are_refused() -> None:
+    call = _call(torch.float32, "cpu")
+    with pytest.raises(ValueError, match="4 heads of queries cannot share 3 heads of keys"):
+        backends.Plain.forward(dataclasses.replace(call, k=call.k[:, :3]), None)

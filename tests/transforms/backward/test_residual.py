@@ -1,0 +1,69 @@
+"""The gradient of a normalization beside a shortcut, joined with what the shortcut brings."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxtrain import InferenceSession
+from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.graph.load import load_model
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.transforms.backward import join
+
+BLOCK = """
+    {y}_n = LayerNormalization(x{i}, scale, shift)
+    {y}_f = MatMul({y}_n, w)
+    {y} = Add(x{i}, {y}_f)
+"""
+
+
+def _model(blocks: int, more: str = "") -> onnx.ModelProto:
+    body = "".join(BLOCK.format(i=i, y=f"x{i + 1}") for i in range(blocks))
+    text = f"""
+        <ir_version: 10, opset_import: ["" : 17]>
+        blocks (float[3, 4] x0) => (float loss)
+        {{ {body} {more} loss = ReduceMean<keepdims=0>(x{blocks}) }}
+    """
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(text)
+    for name, shape in {"scale": (4,), "shift": (4,), "w": (4, 4)}.items():
+        value = random.normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
+def _gradients(model: onnx.ModelProto, joined: bool) -> tuple[int, list[np.ndarray]]:
+    names = ["x0", "scale", "shift", "w"]
+    graph = prepare(load_model(build_gradient_graph(model, names, ["loss"], loss="loss")))
+    count = join(graph) if joined else 0
+    session = InferenceSession(ir.to_proto(graph).SerializeToString())
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    return count, session.run([f"{name}_grad" for name in names], {"x0": x})
+
+
+def test_every_block_is_joined_and_nothing_changes() -> None:
+    count, found = _gradients(_model(3), joined=True)
+    _, expected = _gradients(_model(3), joined=False)
+    assert count == 3
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_gradient_that_is_asked_for_stays() -> None:
+    model = _model(1)
+    graph = prepare(load_model(build_gradient_graph(model, ["w"], ["loss"], loss="loss")))
+    assert join(graph) == 0  # nobody asks for the gradient of x0
+
+
+def test_a_sum_of_three_is_left_alone() -> None:
+    more = "other = Exp(x0) extra = ReduceMean<keepdims=0>(other)"
+    model = _model(1, more)
+    model.graph.node[-1].input[0] = "both"
+    model.graph.node.insert(len(model.graph.node) - 1,
+                            onnx.helper.make_node("Add", ["x1", "other"], ["both"]))  # fmt: skip
+    count, found = _gradients(model, joined=True)
+    _, expected = _gradients(model, joined=False)
+    assert count == 0
+    np.testing.assert_array_equal(found[0], expected[0])

@@ -1,0 +1,84 @@
+"""What depends on constants and known sizes only is computed once, equal nodes are one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from training.small import normal
+from transforms.fusion.compare import Result, fused, run, same
+
+NUMBERS = {
+    "two": np.float64(2),
+    "three": np.float64(3),
+    "zero": np.array([0]),
+    "one": np.array([1]),
+    "also_one": np.array([1]),
+    "minus": np.array([-1]),
+    "far": np.array([2**62]),
+    "four": np.array([4]),
+    "n": np.array(3),
+    "i": np.array(1),
+    "o": np.array(0),
+    "weight": normal(4, 4, dtype=np.float64),
+}
+X = normal(3, 4, seed=1, dtype=np.float64)
+
+
+def model(nodes: str, outputs: str = "double[3,4] y", inputs: str = "double[3,4] x") -> Result:
+    words = nodes.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    used = {name: value for name, value in NUMBERS.items() if name in words}
+    return fused(f"({inputs}) => ({outputs}) {{ {nodes} }}", used)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Mul(two, three) b = Sqrt(a) c = Neg(b) d = Div(c, two) y = Mul(x, d)",
+        "a = Cast<to=1>(two) b = CastLike(a, x) y = Mul(x, b)",
+        "a = Shape(x) b = Cast<to=11>(a) c = ReduceSum(b) y = Mul(x, c)",
+        "s = Shape<start=1>(x) a = Concat<axis=0>(minus, s) y = Reshape(x, a)",
+        "s = Shape(x) a = Slice(s, one, far) b = Squeeze(a) c = Unsqueeze(b, zero) "
+        "d = Gather(s, zero) e = Concat<axis=0>(d, c) y = Reshape(x, e)",
+        "r = Range(o, n, i) y = Gather(x, r)",
+        "a = Identity(x) b = Cast<to=11>(a) s = Shape(x) c = Expand(b, s) "
+        "d = Transpose<perm=[0,1]>(c) y = Relu(d)",
+    ],
+)
+def test_results_stay_the_same(nodes: str) -> None:
+    result = model(nodes)
+    assert len(result.ops) <= 3
+    same(result, {"x": X}, ["x"])
+
+
+def test_numbers_are_folded_to_the_end() -> None:
+    result = model("a = Mul(two, three) b = Sqrt(a) c = Neg(b) d = Div(c, two) y = Mul(x, d)")
+    assert result.ops == ["Mul"]
+
+
+def test_weights_are_never_folded() -> None:
+    result = model("t = Transpose<perm=[1,0]>(weight) y = MatMul(x, t)")
+    assert result.ops == ["Transpose", "MatMul"]
+    assert [tensor.name for tensor in result.after.graph.initializer] == ["weight"]
+
+
+def test_an_output_keeps_its_node() -> None:
+    result = model("y = Identity(x) z = Mul(two, three)", "double[3,4] y, double z")
+    assert result.ops == ["Identity", "Mul"]
+    np.testing.assert_array_equal(run(result.after, {"x": X})[1], 6)
+
+
+def test_equal_nodes_are_one_and_random_ones_are_not() -> None:
+    result = model(
+        "a = Unsqueeze(x, one) b = Unsqueeze(x, also_one) c = Mul(a, b) y = Squeeze(c, one)"
+    )
+    assert result.ops.count("Unsqueeze") == 1
+    same(result, {"x": X}, ["x"])
+    drawn = model("a = RandomNormalLike(x) b = RandomNormalLike(x) c = Add(a, x) y = Add(b, c)")
+    assert drawn.ops.count("RandomNormalLike") == 2
+
+
+def test_whole_numbers_are_not_divided_beforehand() -> None:
+    result = model("a = Div(four, one) b = Concat<axis=0>(minus, a) y = Reshape(x, b)")
+    assert "Div" in result.ops
+    same(result, {"x": X}, ["x"])

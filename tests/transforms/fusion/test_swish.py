@@ -1,0 +1,43 @@
+"""x·σ(αx)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from training.small import normal
+from transforms.fusion.compare import fused, same
+
+X = 3 * normal(2, 5, seed=1, dtype=np.float64)
+NUMBERS = {"two": np.float64(2)}
+
+
+def model(nodes: str, outputs: str = "double[N,5] y"):
+    used = {name: value for name, value in NUMBERS.items() if name in nodes}
+    return fused(f"(double[N,5] x) => ({outputs}) {{ {nodes} }}", used)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "alpha"),
+    [
+        ("s = Sigmoid(x) y = Mul(x, s)", 1.0),
+        ("s = Sigmoid(x) y = Mul(s, x)", 1.0),
+        ("a = Mul(two, x) s = Sigmoid(a) y = Mul(x, s)", 2.0),
+        ("a = Div(x, two) s = Sigmoid(a) y = Mul(x, s)", 0.5),
+    ],
+)
+def test_it_is_found(nodes: str, alpha: float) -> None:
+    result = model(nodes)
+    assert result.ops == ["QuickGelu"] and result.report.count("Swish") == 1
+    assert result.node("QuickGelu").attributes.get_float("alpha") == alpha
+    same(result, {"x": X}, ["x"])
+
+
+def test_a_gate_of_something_else_is_nothing_alike() -> None:
+    result = model("s = Sigmoid(x) t = Tanh(x) y = Mul(t, s)")
+    assert result.report.fused == result.report.missed == []
+
+
+def test_a_gate_that_others_read_stays() -> None:
+    result = model("s = Sigmoid(x) y = Mul(x, s) z = Relu(s)", "double[N,5] y, double[N,5] z")
+    assert result.reasons() == ["'s' is read by other nodes too"]
