@@ -7,11 +7,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
+SANITIZER ?= compute-sanitizer
+SANITIZED ?= -m gpu $(wildcard tests/kernels/test_fast*.py) \
+  $(addprefix tests/kernels/test_,flash_attention.py linear_loss.py optimizer_device.py)
+
 # Packages of onnxruntime-training 1.19.2, the reference that golden data comes from; it needs Python 3.11 or older.
 REFERENCE := build/reference
 REFERENCE_PACKAGES := 'numpy<2' onnx==1.16.2 'protobuf<6' flatbuffers packaging sympy cerberus h5py torch==2.13.0
 
-.PHONY: help venv demo test check docs golden bench zoo clean
+.PHONY: help venv demo test check docs golden bench zoo sanitize clean
 
 help:
 	@echo "make demo    train a small CNN on handwritten digits; results in demo-out/"
@@ -19,6 +23,7 @@ help:
 	@echo "make check   lint, format, types, layers, hygiene, public API, documentation: before every commit"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   print what steps cost, against torch"
+	@echo "make sanitize  look for wrong accesses and races in the GPU kernels with compute-sanitizer"
 	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
 	@echo "make operators  write docs/operators.md again"
 	@echo "make golden  make the golden data again with the reference runtime"
@@ -58,6 +63,15 @@ bench: $(READY)
 
 zoo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/zoo.py $(ARGS)
+
+# Without torch's cache every tensor is an allocation of its own, so that reading past its end is seen.
+sanitize: $(READY)
+	@command -v $(SANITIZER) > /dev/null || { echo "there is no $(SANITIZER): it comes with the CUDA toolkit"; exit 1; }
+	@$(BIN)/python -c "import sys, torch; torch.cuda.is_available() or sys.exit('there is no GPU to test on')"
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 \
+	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) $(ARGS)
+	$(SANITIZER) --tool racecheck --error-exitcode 1 \
+	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) $(ARGS)
 
 operators: $(READY)
 	$(BIN)/python -m onnxtrain.testing.operators

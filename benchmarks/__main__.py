@@ -7,7 +7,17 @@ import runpy
 import sys
 
 HERE = pathlib.Path(__file__).parent
-SHARED = {"__main__", "contenders", "report", "whole", "zoo_file"}
+SHARED = {
+    "__main__",
+    "again",
+    "contenders",
+    "growth",
+    "newest",
+    "op_row",
+    "op_rows",
+    "op_rows_step",
+}
+SHARED |= {"page", "reference_steps", "report", "whole", "zoo_file"}
 """Modules that are no benchmarks themselves."""
 
 

@@ -122,7 +122,8 @@ def fast_products() -> Iterator[None]:
 
 def torch_step(model: Model, module: nn.Module, batch: Batch, compiled: bool = False) -> Step:
     """Autocast to bfloat16, fused AdamW and clipping, eagerly or compiled."""
-    module = copy.deepcopy(module).train(model.training).cuda()
+    device = batch["labels"].device
+    module = copy.deepcopy(module).train(model.training).to(device)
     if model.channels_last:
         module = module.to(memory_format=torch.channels_last)
     run = torch.compile(module) if compiled else module
@@ -132,7 +133,7 @@ def torch_step(model: Model, module: nn.Module, batch: Batch, compiled: bool = F
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16):
             loss = model.loss(run(*inputs), batch["labels"])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import io
+import itertools
 import pathlib
 import statistics
 import sys
@@ -22,10 +23,10 @@ import torch.nn.functional as F
 import contenders
 from contenders import CLIP, LR, Batch, Model, Step
 from onnxtrain import Trainer, onnxblock
-from report import append, table
+from report import append, needs_gpu, table
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "models"))
-from architectures.convolutional import ResNet  # noqa: E402
+from architectures.convolutional import ResNet
 
 GPT2 = (12, 768, 50257, 1024)
 BERT = (24, 1024, 30522, 512)
@@ -106,7 +107,7 @@ def measured(make: Callable[[], Step], repeats: int = 20) -> dict[str, float]:
         step()
         event.record()
     torch.cuda.synchronize()
-    times = [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+    times = [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
     return {
         "ms": statistics.median(times),
         "peak GB": torch.cuda.max_memory_allocated() / 1e9,
@@ -185,6 +186,7 @@ def main() -> None:
     arguments.add_argument("--alone", action="store_true", help="without peers")
     arguments.add_argument("--curves", type=int, help="losses of so many steps instead of times")
     options = arguments.parse_args()
+    needs_gpu()
     known = models(options.small)
     with contenders.fast_products():
         for name in options.names or list(known):

@@ -8,8 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from onnxtrain.kernels.activation.dropout import (
+    bias_dropout,
+    bitmask_dropout,
+    bitmask_dropout_grad,
+    dropout,
+)
 from onnxtrain.kernels.activation.gelu import bias_fast_gelu_grad, bias_gelu
 from onnxtrain.kernels.fast import load
+from onnxtrain.kernels.loss.projected import linear_cross_entropy_with_grad
 from onnxtrain.kernels.nn.layer_norm import layer_normalization, skip_layer_normalization
 from onnxtrain.kernels.nn.rms_norm import (
     simplified_layer_normalization,
@@ -226,3 +233,73 @@ def update_rows() -> Iterator[Row]:
         lambda: many.norm(gradients),
         {"torch": lambda: torch.stack(torch._foreach_norm(gradients)).norm()},
     )
+
+
+def dropout_rows() -> Iterator[Row]:
+    ratio = 0.1
+    for rows, columns in [(16384, 4096), (16384, 1024)]:
+        for dtype in (BF16, F32):
+            x, b = draw(rows, columns, dtype=dtype), draw(columns, dtype=dtype)
+            residual = draw(rows, columns, dtype=dtype)
+            mask = bitmask_dropout(x, ratio, True)[1]
+            kept = dropout(x, ratio, True)[1]
+            shape, size = f"({rows}, {columns})", x.nbytes
+            count = x.numel()
+            peer = {"torch": lambda x=x: torch.native_dropout(x, ratio, True)}
+            yield Row(
+                "Dropout", shape, dtype, 2 * size + count, lambda x=x: dropout(x, ratio, True), peer
+            )
+            yield Row(
+                "BitmaskDropout",
+                shape,
+                dtype,
+                2 * size + count // 8,
+                lambda x=x: bitmask_dropout(x, ratio, True),
+                peer,
+            )
+            yield Row(
+                "BitmaskDropoutGrad",
+                shape,
+                dtype,
+                2 * size + count // 8,
+                lambda x=x, m=mask: bitmask_dropout_grad(x, m, ratio, True),
+                {"torch": lambda x=x, m=kept: aten.native_dropout_backward(x, m, 1 / (1 - ratio))},
+            )
+
+            def biased(x=x, b=b, r=residual) -> Tensor:
+                return F.dropout(x + b, ratio) + r
+
+            yield Row(
+                "BiasDropout",
+                shape,
+                dtype,
+                3 * size + count,
+                lambda x=x, b=b, r=residual: bias_dropout(x, b, r, ratio, True),
+                with_compiled({"torch": biased}, biased),
+            )
+
+
+def linear_loss_rows() -> Iterator[Row]:
+    """The head of a language model with its loss; the bytes are those of the scores, once each."""
+    one = torch.ones((), device="cuda")
+    for rows, width, classes in [(16384, 768, 50257), (16384, 768, 50304)]:
+        x, w = draw(rows, width, dtype=BF16), draw(classes, width, dtype=BF16) * 0.02
+        labels = torch.randint(0, classes, (rows,), device="cuda")
+
+        def torchs(x=x, w=w, labels=labels) -> list[Tensor]:
+            a, b = (t.detach().requires_grad_() for t in (x, w))
+            loss = F.cross_entropy(a @ b.T, labels)
+            return list(torch.autograd.grad(loss, [a, b]))
+
+        def ours(x=x, w=w, labels=labels) -> list[Tensor]:
+            _, dx, dw, _ = linear_cross_entropy_with_grad(x, w, labels, one, output_type=1)
+            return [dx, dw]
+
+        yield Row(
+            "Linear + CrossEntropy + gradients",
+            f"({rows}, {width}) x {classes}",
+            BF16,
+            2 * rows * classes * 2,
+            ours,
+            with_compiled({"torch": torchs}, torchs),
+        )

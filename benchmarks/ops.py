@@ -14,14 +14,23 @@ import torch
 import op_row
 from op_row import Call, Row
 from op_rows import gather_rows, loss_rows, norm_rows, optimizer_rows, softmax_rows
-from op_rows_step import column_rows, forward_rows, norm_grad_rows, update_rows
-from report import append, table
+from op_rows_step import (
+    column_rows,
+    dropout_rows,
+    forward_rows,
+    linear_loss_rows,
+    norm_grad_rows,
+    update_rows,
+)
+from report import append, needs_gpu, table
 
 FAMILIES = {
     "forward": forward_rows,
     "norm_grad": norm_grad_rows,
     "column": column_rows,
     "update": update_rows,
+    "dropout": dropout_rows,
+    "linear_loss": linear_loss_rows,
     "softmax": softmax_rows,
     "norm": norm_rows,
     "loss": loss_rows,
@@ -59,6 +68,7 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
         "operator": row.name,
         "shape": row.shape,
         "type": str(row.dtype).removeprefix("torch."),
+        "MB moved": round(row.bytes / 1e6, 3),
         "ms": round(ours, 4),
         "of copy": round(row.bytes / (ours * 1e-3) / speed, 3),
         "best peer": best,
@@ -81,6 +91,7 @@ def main() -> None:
     parser.add_argument("--only", choices=FAMILIES, nargs="+", default=list(FAMILIES))
     parser.add_argument("--compile", action="store_true", help="also peers by torch.compile")
     args = parser.parse_args()
+    needs_gpu()
     op_row.compiled_peers = args.compile
     torch.manual_seed(0)
     speed = copy_speed()

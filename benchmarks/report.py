@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import datetime
+import importlib.metadata
+import itertools
 import pathlib
 import platform
+import sys
 from typing import Any
 
 import torch
@@ -22,21 +25,45 @@ def conditions(on: str | None = None) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "triton": _version("triton"),
     }
 
 
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def append(name: str, rows: list[dict[str, Any]], on: str | None = None) -> pathlib.Path:
-    """Append rows to ``results/<name>.csv``, each with the conditions it was measured under."""
+    """Append rows to ``results/<name>.csv``, each with the conditions it was measured under.
+
+    Columns that the file does not have yet are added behind its own.
+    """
     path = RESULTS / f"{name}.csv"
     path.parent.mkdir(exist_ok=True)
-    full = [{**conditions(on), **row} for row in rows]
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(full[0]))
-        if new:
-            writer.writeheader()
-        writer.writerows(full)
+    every = [*read(name), *({**conditions(on), **row} for row in rows)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(itertools.chain.from_iterable(every))))
+        writer.writeheader()
+        writer.writerows(every)
     return path
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """The rows of ``results/<name>.csv``, as text; none if there is no such file."""
+    path = RESULTS / f"{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def needs_gpu() -> None:
+    """Stop where there is no GPU to measure on."""
+    if not torch.cuda.is_available():
+        sys.exit("there is no GPU to measure on")
 
 
 def table(rows: list[dict[str, Any]]) -> str:

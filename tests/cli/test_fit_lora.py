@@ -120,6 +120,17 @@ def test_a_convolution_tells_its_rank_too(tmp_path):
         np.testing.assert_array_equal(value.numpy(), again.parameters[name].numpy())
 
 
+def test_the_model_that_takes_adapters_does_not_replace_the_original(folder, cli):
+    before = pathlib.Path("model.onnx").read_bytes()
+    run = (*FIT, "--lora", "2", "--steps", "1", "--checkpoint", "run.ckpt")
+    assert "'model.onnx' would be overwritten" in cli(*run, "--out", "model.onnx_adapter", code=1)
+    cli(*run, "--out", "a.onnx_adapter", "--report", "run.html")
+    assert "adapters alone" in pathlib.Path("run.html").read_text()
+    told = cli("export", "run.ckpt", "model.onnx", "--out", "model.onnx_adapter", code=1)
+    assert "'model.onnx' would be overwritten" in told
+    assert pathlib.Path("model.onnx").read_bytes() == before
+
+
 def test_an_adapter_file_needs_adapters(folder, cli):
     cli(*FIT, "--steps", "1", "--out", "small.onnx_adapter", code=1)
     assert not list(folder.glob("small*"))

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from onnxtrain.cli.charts import chart, ticks
+from onnxtrain.cli.charts import LEFT, WIDTH, chart, powers, ticks
 from onnxtrain.cli.events import EventFile, _checksum
 from onnxtrain.kernels.summary import _summary_class
 
@@ -82,6 +82,29 @@ def test_a_chart_puts_the_largest_value_at_the_top():
     assert len(places) == 2
     assert places[0][0] < places[1][0] and places[0][1] > places[1][1]
     assert chart("nothing", {"one": []}) == ""
+
+
+def test_a_loss_that_falls_by_orders_of_magnitude_is_drawn_by_powers_of_ten():
+    points = [(0, 100.0), (5, 1.0), (10, 0.01)]
+    drawn = ElementTree.fromstring(chart("loss", {"mean": points}))
+    (line,) = drawn.iter("polyline")
+    heights = [float(pair.split(",")[1]) for pair in line.attrib["points"].split()]
+    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.2)
+    assert "logarithmic" in "".join(drawn.itertext())
+    for title, values in (("learning rate", points), ("loss", [(0, 0.0), (5, 100.0)])):
+        assert "logarithmic" not in chart(title, {"one": values})
+    assert powers(0.03, 40) == pytest.approx([0.01, 0.1, 1, 10, 100])
+
+
+def test_charts_begin_at_zero_and_stay_inside():
+    """Also where the best step is marked."""
+    drawn = ElementTree.fromstring(chart("f1", {"one": [(90, 0.2), (187, 0.3)]}, mark=90))
+    places = [float(x) for item in drawn.iter("text") if (x := item.attrib["x"])]
+    assert all(0 <= x <= WIDTH for x in places)
+    (mark,) = [item for item in drawn.iter("line") if item.attrib["class"] == "mark"]
+    (line,) = drawn.iter("polyline")
+    assert line.attrib["points"].startswith(mark.attrib["x1"] + ",")
+    assert LEFT < float(mark.attrib["x1"]) < WIDTH / 2 + LEFT
 
 
 def test_a_run_writes_events_a_page_and_a_picture(folder, cli):

@@ -1,6 +1,7 @@
 from graph.text import model, values
 from onnxtrain.graph.edit import (
     blank_unused_outputs,
+    collected_names,
     extra_output,
     is_used,
     remove_dead,
@@ -19,6 +20,17 @@ def test_names_of_subgraphs_are_taken_too() -> None:
     assert value_names(graph) == {"c", "x", "y", "a", "b"}
     assert unique_name(graph, "z") == "z"
     assert unique_name(graph, "a") == "a_2"
+
+
+def test_names_are_collected_once_for_many_new_ones() -> None:
+    graph = model(IF).graph
+    with collected_names(graph) as taken:
+        with collected_names(graph) as inner:
+            assert inner is taken
+        assert [unique_name(graph, "b") for _ in range(3)] == ["b_2", "b_3", "b_4"]
+        taken.add("new")
+        assert unique_name(graph, "new") == "new_2"
+    assert unique_name(graph, "new") == "new"
 
 
 def test_use_is_reading_or_returning() -> None:

@@ -1,3 +1,4 @@
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -100,3 +101,73 @@ def test_wrong_types_of_one_node_are_refused() -> None:
     node.outputs[0].name = "y"
     with pytest.raises(GraphError, match="types or shapes of node 'n' do not fit"):
         infer_node(node, {"": 21})
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[onnx.ModelProto]:
+    """The models that ONNX's inference is given."""
+    given = []
+    own = onnx.shape_inference.infer_shapes
+
+    def counted(proto: onnx.ModelProto, **options: object) -> onnx.ModelProto:
+        given.append(proto)
+        return own(proto, **options)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", counted)
+    return given
+
+
+CHAIN = "(float[N,3] x) => (float[N,3] z) <float[N,3] y> { y = Neg(x)  z = Abs(y) }"
+
+
+def test_one_pass_is_enough_for_a_file_that_declares_what_is_right(passes: list) -> None:
+    infer(model(CHAIN))
+    assert len(passes) == 1
+
+
+def test_what_only_the_file_knows_takes_a_second_pass(passes: list) -> None:
+    of = infer(model("(float[M] x, int64[1] s) => (float[3] z) { y = Reshape(x, s) z = Neg(y) }"))
+    assert len(passes) == 2 and str(values(of)["z"].shape) == "[3]"
+
+
+def test_a_model_that_is_known_already_takes_no_pass(passes: list) -> None:
+    of = infer(model(CHAIN))
+    infer(of.clone())
+    assert len(passes) == 1
+
+
+def test_added_nodes_are_inferred_alone(passes: list) -> None:
+    of = infer(model(CHAIN))
+    (y, z) = (node.outputs[0] for node in of.graph)
+    added = ir.node("Concat", [y, z], {"axis": 1}, name="added")
+    added.outputs[0].name = "w"
+    of.graph.append(added)
+    infer(of)
+    assert len(passes) == 1 and str(added.outputs[0].shape) == "[N,6]"
+
+
+def test_an_input_of_another_size_is_followed(passes: list) -> None:
+    of = infer(model("(float[N,3] x) => (float[A,B] z) { y = Neg(x)  z = Transpose(y) }"))
+    of.graph.inputs[0].shape = ir.Shape([5, 3])
+    infer(of)
+    assert len(passes) == 2 and str(values(of)["z"].shape) == "[3,5]"
+
+
+def test_outputs_keep_the_names_of_sizes_that_the_file_gives_them() -> None:
+    found = values(infer(model("(float[N,3] x) => (float[A,B] z) { y = Neg(x)  z = Abs(y) }")))
+    assert str(found["y"].shape) == "[N,3]" and str(found["z"].shape) == "[A,3]"
+
+
+def test_equal_nodes_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ir.Value(name="x", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape(["once", 7]))
+    nodes = [ir.node("Transpose", [x], {"perm": [1, 0]}, name=name) for name in "ab"]
+    for node in nodes:
+        node.outputs[0].name = f"{node.name}_out"
+    infer_node(nodes[0], {"": 21})
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", lambda *_, **__: 1 / 0)
+    infer_node(nodes[1], {"": 21})
+    assert str(nodes[1].outputs[0].shape) == "[7,once]"
+    other = ir.node("Transpose", [x], {"perm": [0, 1]}, name="c")
+    other.outputs[0].name = "c_out"
+    with pytest.raises(ZeroDivisionError):
+        infer_node(other, {"": 21})

@@ -28,3 +28,15 @@ def test_inputs_that_do_not_fit_are_refused(x, w, options, message) -> None:
 def test_transposed_channels_are_those_of_the_first_axis() -> None:
     with pytest.raises(ValueError, match="3 and 2"):
         conv_transpose(torch.zeros(1, 3, 5), torch.zeros(2, 4, 3))
+
+
+def test_a_large_filter_gets_the_same_gradient_whatever_the_layout_of_its_input() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, 6, 40), torch.randn(4, 3, 3, 27)
+    options = {"pads": (1, 13, 1, 13), "wanted": (True, True, True)}
+    dy = torch.randn(2, 4, 6, 40)
+    last = torch.channels_last
+    plain = conv_grad(dy, x, w, **options)
+    turned = conv_grad(dy.contiguous(memory_format=last), x.to(memory_format=last), w, **options)
+    for one, other in zip(plain, turned, strict=True):
+        torch.testing.assert_close(other, one)

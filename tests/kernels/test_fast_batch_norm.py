@@ -56,6 +56,17 @@ def test_float16(images) -> None:
     _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 4e-3)
 
 
+def test_a_relu_behind(images) -> None:
+    quick = fast.load("batch_norm")
+    x, dy, scale, shift = images
+    forward, _ = _truth(*images)
+    y, mean, _, inverse = quick.train(x, scale, shift, 1e-5, relu=True)
+    _near([y], [forward[0].relu()], 1e-5)
+    held = torch.where(forward[0] > 0, dy.cpu().double(), 0.0)
+    _, backward = _truth(x, held, scale, shift)
+    _near(quick.grad(dy, x, scale, mean, inverse, shift), backward, 1e-4)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_kernel_of_the_operator_takes_it(dtype: torch.dtype) -> None:
@@ -64,7 +75,7 @@ def test_the_kernel_of_the_operator_takes_it(dtype: torch.dtype) -> None:
     dy = torch.randn_like(x)
     scale = torch.rand(64, device="cuda") + 0.5
     shift = torch.rand(64, device="cuda")
-    assert batch_norm._fast(x, dy, scale, shift) is not None
+    assert batch_norm.fast_images(x, dy, scale, shift) is not None
     forward, backward = _truth(x, dy, scale, shift)
     tolerance = 1e-2 if dtype is torch.bfloat16 else 1e-5
     found = batch_norm.train(x, scale, shift, 1e-5)

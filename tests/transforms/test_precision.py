@@ -254,6 +254,20 @@ def test_nodes_of_a_loss_stay_float32():
     assert [found[name] for name in ("y", "d", "s", "loss")] == [BF16, F32, F32, F32]
 
 
+def test_targets_are_not_rounded_where_they_are_moved():
+    proto = model_of(
+        """(float[N,4] x, float[4,N] target) => (float loss) {
+            y = MatMul(x, w) t = Transpose(target) r = Identity(y) d = Sub(r, t) s = Abs(d)
+            loss = ReduceMean<keepdims=0>(s)
+        }""",
+        {"w": normal(4, 4)},
+    )
+    names = {n.name for n in prepare(ir.from_proto(proto)).graph if n.op_type != "MatMul"}
+    for loss_nodes in (names, ()):
+        found = types(narrowed(proto, ["w"], loss_nodes=loss_nodes))
+        assert [found[name] for name in "yrtds"] == [BF16, BF16, F32, F32, F32]
+
+
 def test_gradients_reach_their_buffers_without_a_float32_copy():
     proto = cross_entropy()
     model = prepare(ir.from_proto(proto))

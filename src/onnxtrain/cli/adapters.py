@@ -18,6 +18,11 @@ SUFFIX = ".onnx_adapter"
 _KINDS = {"rank": int, "alpha": float, "dropout": float}
 
 
+def targets(out: pathlib.Path) -> list[pathlib.Path]:
+    """The files that are written: beside adapters also the model that takes them."""
+    return [out, out.with_suffix(".onnx")] if out.suffix == SUFFIX else [out]
+
+
 def lora_of(text: str | int | None) -> LoraConfig | None:
     """Settings from ``8`` or ``rank=8,alpha=16,dropout=0.1,targets=*query*|*value*``.
 
@@ -74,13 +79,13 @@ def of_checkpoint(source: Source, settings: Mapping[str, Any]) -> Adapters:
 
 def write(made: Adapters, values: Mapping[str, Any], out: pathlib.Path) -> list[pathlib.Path]:
     """Write a model with adapters merged into it, or adapters and the model that takes them."""
-    if out.suffix != SUFFIX:
+    files = targets(out)
+    if len(files) == 1:
         made.save(values, out)
-        return [out]
-    model = out.with_suffix(".onnx")
-    made.save_adapter(values, out)
-    made.save_base(values, model)
-    return [out, model]
+    else:
+        made.save_adapter(values, out)
+        made.save_base(values, files[1])
+    return files
 
 
 def save(trainer: Trainer, out: pathlib.Path) -> list[pathlib.Path]:
@@ -88,9 +93,9 @@ def save(trainer: Trainer, out: pathlib.Path) -> list[pathlib.Path]:
 
     Gives the files that were written.
     """
-    if out.suffix != SUFFIX:
+    files = targets(out)
+    if len(files) == 1:
         trainer.save(out)
-        return [out]
-    model = out.with_suffix(".onnx")
-    trainer.save_adapter(out, model)
-    return [out, model]
+    else:
+        trainer.save_adapter(out, files[1])
+    return files

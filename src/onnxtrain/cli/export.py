@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxtrain.cli.adapters import SUFFIX as ADAPTER_SUFFIX
+from onnxtrain.cli.adapters import targets
 from onnxtrain.errors import CheckpointError, OnnxTrainError
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ def export(
     from onnxtrain.formats.native import looks_like
     from onnxtrain.graph.load import load_model, load_source
 
+    if model.exists() and any(f.exists() and f.samefile(model) for f in targets(out)):
+        raise OnnxTrainError(
+            f"'{model}' would be overwritten by the result\n  name another file with --out"
+        )
     kind = looks_like(checkpoint)
     if kind is None:
         raise CheckpointError(f"'{checkpoint}' is not a checkpoint")

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
+from onnxtrain.cli.adapters import targets
 from onnxtrain.cli.near import nearest
 from onnxtrain.errors import ModelError, OnnxTrainError
 
@@ -23,7 +24,8 @@ def check(asked: Run) -> None:
     """
     _check_model(asked.model)
     _check_checkpoint(asked)
-    for file in (asked.out, asked.checkpoint_path, asked.log, asked.report, asked.plot):
+    written = (*targets(asked.out), asked.checkpoint_path, asked.log, asked.report, asked.plot)
+    for file in written:
         if file is not None:
             _check_target(file, asked)
     if asked.plot is not None and asked.plot.suffix.lower() not in PICTURES:

@@ -196,9 +196,12 @@ def _memory(loop: Loop) -> str:
 
 
 def _parameters(asked: Run) -> str:
+    from onnxtrain.cli.adapters import targets
     from onnxtrain.cli.changes import compare
     from onnxtrain.graph.load import load_model
 
+    if len(targets(asked.out)) > 1:
+        return '<p class="note">adapters alone; the weights of the model are as they were</p>'
     moved = compare(load_model(asked.model), load_model(asked.out)).moved
     rows = [
         (

@@ -11,7 +11,7 @@ from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, rank
 from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, OWN, DataType
 
 PER_CHANNEL = [0, 2]
 """Axes of [N, C, ...] to sum over for one value per channel."""
@@ -29,6 +29,24 @@ def batch_norm_internal(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Gra
     saved = output_of(node, 3, "_saved_mean", mean.dtype, mean.shape)
     inverse = output_of(node, 4, "_saved_inv_std", mean.dtype, mean.shape)
     direct = _batch_statistics(op, node, dys[0], saved, inverse)
+    return [*_joined(op, direct, _through_statistics(op, node, dys, inverted=True))]
+
+
+@gradient("BatchNormRelu", domain=OWN, all_outputs=True)
+def batch_norm_relu(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """dX, dScale and dB in one operator, which finds out again where the Relu was open."""
+    x, scale, bias, mean, _ = operands(node)
+    assert mean.dtype is not None
+    for index, suffix in ((1, "_running_mean"), (2, "_running_var")):
+        output_of(node, index, suffix, mean.dtype, mean.shape)
+    saved = output_of(node, 3, "_saved_mean", mean.dtype, mean.shape)
+    inverse = output_of(node, 4, "_saved_inv_std", mean.dtype, mean.shape)
+    direct: list[Grad] = [None] * 5
+    if dys[0] is not None:
+        states = (dys[0], x, scale, bias, saved, inverse)
+        epsilon = real(node, "epsilon", 1e-5)
+        found = op.BatchNormReluGrad(*states, epsilon=epsilon, _outputs=3, _domain=OWN)
+        direct = [*found, None, None]
     return [*_joined(op, direct, _through_statistics(op, node, dys, inverted=True))]
 
 

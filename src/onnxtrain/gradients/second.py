@@ -103,6 +103,7 @@ def gelu_grad_sum(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     again = op.GeluGrad if exact else op.FastGeluGrad
     return [again(g, x, _domain=MS), op.Mul(op.Mul(g, dy), curve(op, node, x))]
 
+
 _declare("QuickGeluGrad", _quick_gelu_curve)
 _declare("BiasGeluGrad_dX", _gelu_curve)
 _declare("BiasFastGeluGrad_dX", _fast_gelu_curve)

@@ -17,9 +17,7 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, OWN
 
 
-@gradient(
-    "CrossEntropyWithGrad", "LinearCrossEntropyWithGrad", domain=OWN, all_outputs=True
-)
+@gradient("CrossEntropyWithGrad", "LinearCrossEntropyWithGrad", domain=OWN, all_outputs=True)
 def cross_entropy_with_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """By torch: the loss and its gradient, each written with log softmax."""
     return pulled_back(op, node, gs)

@@ -111,15 +111,31 @@ def simplified_layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Gra
 @gradient("BatchNormalizationGrad", domain=MS, all_outputs=True)
 def batch_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """As LayerNormalizationGrad, with statistics for each channel."""
+    return [*_by_channel(op, node, gs, None), None, None]
+
+
+@gradient("BatchNormReluGrad", domain=OWN, all_outputs=True)
+def batch_norm_relu_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """The same of dY where the Relu was open; the bias only moves where that is."""
+    return [*_by_channel(op, node, gs, operands(node)[3]), None, None, None]
+
+
+def _by_channel(op: Ops, node: ir.Node, gs: Sequence[Grad], bias: Grad) -> list[Grad]:
+    """Gradients of dY, X and scale; with a bias dY counts where a Relu behind is open."""
     dy, x, scale = operands(node)[:3]
     epsilon = real(node, "epsilon", 1e-5)
 
     def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
         grad, data = (by_channel(op, node, _wide(op, value)) for value in (dy, x))
         _, n, r = normal(op, data, PER_CHANNEL, epsilon)
-        h = op.Mul(grad, op.unsqueeze(op.cast(scale, grad), [1]))
+        factor = op.unsqueeze(op.cast(scale, grad), [1])
+        if bias is not None:
+            line = op.Add(op.Mul(n, factor), op.unsqueeze(op.cast(bias, grad), [1]))
+            is_open = op.Greater(line, op.scalar(0, line))
+            grad = op.Where(is_open, grad, op.scalar(0, grad))
+        h = op.Mul(grad, factor)
         d_x = op.reshape_like(normal_grad(op, h, n, r, PER_CHANNEL), x)
         sums = [op.reduce_sum(v, PER_CHANNEL, keepdims=False) for v in (op.Mul(grad, n), grad)]
         return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
 
-    return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
+    return [*through(op, formula, [dy, x, scale], _padded(gs, 3))]

@@ -25,6 +25,14 @@ MOST_RESULTS = 10_000
 """How many results of inferring single nodes are kept: layers of a model are mostly alike."""
 KEEP_SHAPE = frozenset({"BatchNormalization", "Dropout", "GroupNormalization"})
 """Operators without inference in some opsets, whose first output is shaped like the first input."""
+_DO_NOT_FIT = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+)
+"""What ONNX raises if a node contradicts its schema."""
 
 Typed = tuple[ir.TypeProtocol | None, ir.Shape | None]
 _results: dict[Hashable, list[Typed | None]] = {}
@@ -299,7 +307,7 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
             data,
             opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in imports.items()],
         )
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError) as error:
+    except _DO_NOT_FIT as error:
         raise GraphError(f"types or shapes of node '{node.name}' do not fit: {error}") from error
     protos = [found.get(value.name or "") for value in node.outputs]
     return [None if proto is None else _frozen(proto) for proto in protos]

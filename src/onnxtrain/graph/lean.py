@@ -9,10 +9,11 @@ import onnx_ir as ir
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.types import MS, ONNX, op_name
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
 )
+"""Operators that draw: two of them are not the same although they are equal."""
 _PURE_ELSEWHERE = frozenset({op_name(MS, "BroadcastGradientArgs"), op_name(MS, "Scale")})
 _MEASURES = frozenset({"Shape", "Size"})
 
@@ -42,7 +43,7 @@ def share_equal(
 
 def _key(node: ir.Node) -> Hashable:
     """What a node computes, or None if it may not be shared."""
-    pure = node.domain == ONNX and node.op_type not in _RANDOM
+    pure = node.domain == ONNX and node.op_type not in RANDOM
     if not pure and op_name(node.domain, node.op_type) not in _PURE_ELSEWHERE:
         return None
     attributes = []

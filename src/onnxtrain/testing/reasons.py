@@ -28,6 +28,11 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
         "GistPackMsfp15Decoder GistPackMsfp15Encoder",
     ),
     ("hands tensors to the program that runs the step", MS, "YieldOp"),
+    (
+        "replaced by the nodes that compute it before anything runs or is differentiated",
+        "ai.onnx.preview.training",
+        "Gradient",
+    ),
     ("the second gradient is not defined", MS, "PythonOpGrad"),
     ("code of the user's own; its gradient is declared with @gradient", MS, "TritonOp"),
 )

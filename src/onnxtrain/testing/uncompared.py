@@ -43,6 +43,7 @@ UNCOMPARED: dict[str, tuple[str, ...]] = {
         "FakeQuant*",
     ),
     "the row's statistics are not those of its data, as the rule takes them to be": (
+        "BatchNormReluGrad*",
         "BatchNormalizationGrad*",
         "LayerNormalizationGrad*",
         "SimplifiedLayerNormalizationGrad*",

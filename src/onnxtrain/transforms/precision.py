@@ -45,7 +45,8 @@ class Narrowing:
 
     Attributes:
         dtype: bfloat16 or float16.
-        loss_nodes: Names of the nodes of the loss, which stay in float32.
+        loss_nodes: Names of the nodes of the loss, which stay in float32. Without them those
+            behind the last products are, if the first output is a scalar.
     """
 
     dtype: DataType
@@ -62,7 +63,8 @@ class _Narrowing:
     def __init__(self, model: ir.Model, dtype: DataType, loss_nodes: Collection[str]) -> None:
         self.graph = model.graph
         self.dtype = dtype
-        self.loss_nodes = set(loss_nodes)
+        self.loss = {node for node in self.graph if node.name in loss_nodes}
+        self.loss = self.loss or table.tail(self.graph)
         self.taken = value_names(self.graph)
         self.learned = {v for v in self._given() if _is_wide(v) and _is_learned(v)}
         self.narrow: dict[ir.Value, ir.Value] = {}
@@ -115,7 +117,7 @@ class _Narrowing:
 
     def _note_loss(self, node: ir.Node) -> None:
         """Everything behind a loss belongs to the loss."""
-        begins = node.name in self.loss_nodes or table.is_in(node, table.CROSS_ENTROPIES)
+        begins = node in self.loss or table.is_in(node, table.CROSS_ENTROPIES)
         if begins or any(v in self.in_loss for v in node.inputs):
             self.in_loss |= set(node.outputs)
 
@@ -124,7 +126,8 @@ class _Narrowing:
         if not self._fits_schema(node):
             return False
         if any(v in self.in_loss for v in node.outputs):
-            return table.is_in(node, table.MOVERS) and self._follows(node)
+            floats = [v for v in self._convertible(node) if v in self.learned]
+            return table.is_in(node, table.MOVERS) and self.changed.issuperset(floats)
         if table.is_in(node, table.COMPUTE):
             return True
         if table.is_in(node, table.FOLLOWERS_IN_ATTENTION):

@@ -81,3 +81,19 @@ def weights_values(node: ir.Node) -> bool:
             if is_in(user, _PASSED):
                 open_ += user.outputs
     return False
+
+
+def tail(graph: ir.Graph) -> set[ir.Node]:
+    """What stands between the last products and a first output that is a loss: a scalar."""
+    loss = graph.outputs[0] if graph.outputs else None
+    if loss is None or loss.shape is None or any(dim != 1 for dim in loss.shape):
+        return set()
+    found: set[ir.Node] = set()
+    open_ = [loss.producer()]
+    while open_:
+        node = open_.pop()
+        if node is None or node in found or is_in(node, COMPUTE):
+            continue
+        found.add(node)
+        open_ += [value.producer() for value in node.inputs if value is not None]
+    return found

@@ -150,3 +150,14 @@ def test_a_mask_that_is_trained_stays_one_even_if_it_begins_as_nothing() -> None
     assert [value.name for value in result.node("FlashAttention").inputs][3] == "bias"
     short = {name: value[:, :, :3] for name, value in feeds().items()}
     same(result, short, ["q", "k", "v", "bias"])
+
+
+def test_a_mask_that_is_drawn_is_no_constant() -> None:
+    result = fused(
+        """(double[2,1,2,4] q, double[2,1,2,4] k, double[2,1,2,4] v) => (double[2,1,2,4] y) {
+            m = RandomNormal<dtype=11, shape=[2,2]>()
+            t = Transpose<perm=[0,1,3,2]>(k) p = MatMul(q, t) s = Add(p, m) w = Softmax(s)
+            y = MatMul(w, v)
+        }"""
+    )
+    assert result.ops == ["RandomNormal", "FlashAttention"]

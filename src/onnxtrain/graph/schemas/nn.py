@@ -104,6 +104,29 @@ OPS = (
         infer=(same_as(1), same_as(2), same_as(2)),
     ),
     op(
+        "BatchNormRelu",
+        "X: T, scale: T1, B: T1, input_mean: T2, input_var: T2 -> "
+        "Y: T, running_mean?: T2, running_var?: T2, saved_mean?: T2, saved_inv_std?: T2",
+        domain=OWN,
+        T=FLOATS,
+        T1=FLOATS,
+        T2=FLOATS,
+        epsilon=1e-5,
+        momentum=0.9,
+        infer=(same_as(0), same_as(3), same_as(4), same_as(3), same_as(4)),
+    ),
+    op(
+        "BatchNormReluGrad",
+        "dY: T, X: T, scale: T1, B: T1, mean: T2, inverse: T2 -> "
+        "X_grad: T, scale_grad: T1, bias_grad: T1",
+        domain=OWN,
+        T=FLOATS,
+        T1=FLOATS,
+        T2=FLOATS,
+        epsilon=1e-5,
+        infer=(same_as(1), same_as(2), same_as(2)),
+    ),
+    op(
         "LayerNormalizationGrad",
         "Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U -> "
         "X_grad: T, scale_grad: V, bias_grad: V",

@@ -33,9 +33,7 @@ LAUNCHES = {2: Launch(128, 64, 4, 8, 3), 4: Launch(128, 64, 4, 8, 3)}
 
 
 @triton.jit
-def _moments(
-    parts, x, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
-):
+def _moments(parts, x, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """Σ (x - x₀) and Σ (x - x₀)², x₀ being the first row: large means then cost no precision."""
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
@@ -59,13 +57,24 @@ def _added(parts, count, columns, column, fits, P: tl.constexpr, C: tl.constexpr
     total = tl.zeros((P, C), tl.float32)
     for first in range(0, count, P):
         part = first + tl.arange(0, P)[:, None]
-        total += tl.load(parts + part * columns + column[None, :], (part < count) & fits[None, :], 0.0)
+        total += tl.load(
+            parts + part * columns + column[None, :], (part < count) & fits[None, :], 0.0
+        )
     return tl.sum(total, 0)
 
 
 @triton.jit
 def _statistics(
-    statistics, parts, x, scale, shift, rows, columns, count, epsilon, P: tl.constexpr,
+    statistics,
+    parts,
+    x,
+    scale,
+    shift,
+    rows,
+    columns,
+    count,
+    epsilon,
+    P: tl.constexpr,
     C: tl.constexpr,
 ):
     """Mean, variance and 1/deviation of each column, and y = x·factor + summand."""
@@ -87,7 +96,16 @@ def _statistics(
 
 @triton.jit
 def _apply(
-    y, x, factor, summand, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+    y,
+    x,
+    factor,
+    summand,
+    rows,
+    columns,
+    RELU: tl.constexpr,
+    STAGES: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
 ):
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
@@ -98,17 +116,44 @@ def _apply(
         mask = (row < rows)[:, None] & fits[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
         value = tl.load(x + at, mask, 0.0)
-        tl.store(y + at, (value.to(tl.float32) * by + add).to(value.dtype), mask)
+        result = value.to(tl.float32) * by + add
+        if RELU:
+            result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        tl.store(y + at, result.to(value.dtype), mask)
+
+
+@triton.jit
+def _forward_line(scale, shift, mean, inverse, column, fits):
+    """Factor and summand of the normalization, as the forward pass had them."""
+    factor = tl.load(scale + column, fits, 0.0).to(tl.float32)
+    factor *= tl.load(inverse + column, fits, 0.0).to(tl.float32)
+    middle = tl.load(mean + column, fits, 0.0).to(tl.float32)
+    summand = tl.load(shift + column, fits, 0.0).to(tl.float32) - middle * factor
+    return factor[None, :], summand[None, :]
 
 
 @triton.jit
 def _grad_sums(
-    parts, dy, x, mean, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+    parts,
+    dy,
+    x,
+    scale,
+    shift,
+    mean,
+    inverse,
+    rows,
+    columns,
+    RELU: tl.constexpr,
+    STAGES: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
 ):
-    """Σ dy and Σ dy·(x - mean)."""
+    """Σ dy and Σ dy·(x - mean), dy being 0 where a Relu behind was closed."""
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
     middle = tl.load(mean + column, fits, 0.0).to(tl.float32)[None, :]
+    if RELU:
+        by, add = _forward_line(scale, shift, mean, inverse, column, fits)
     total = tl.zeros((R, C), tl.float32)
     product = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
@@ -116,8 +161,11 @@ def _grad_sums(
         mask = (row < rows)[:, None] & fits[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
         grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
+        value = tl.load(x + at, mask, 0.0).to(tl.float32)
+        if RELU:
+            grad = tl.where(value * by + add > 0, grad, 0.0)
         total += grad
-        product += grad * (tl.load(x + at, mask, 0.0).to(tl.float32) - middle)
+        product += grad * (value - middle)
     place = tl.program_id(1) * columns + column
     tl.store(parts + place, tl.sum(total, 0), fits)
     tl.store(parts + tl.num_programs(1) * columns + place, tl.sum(product, 0), fits)
@@ -125,7 +173,17 @@ def _grad_sums(
 
 @triton.jit
 def _grad_factors(
-    dscale, dbias, factors, parts, scale, mean, inverse, rows, columns, count, P: tl.constexpr,
+    dscale,
+    dbias,
+    factors,
+    parts,
+    scale,
+    mean,
+    inverse,
+    rows,
+    columns,
+    count,
+    P: tl.constexpr,
     C: tl.constexpr,
 ):
     """dscale and dbias, and dx = dy·a + x·b + c."""
@@ -146,20 +204,37 @@ def _grad_factors(
 
 @triton.jit
 def _grad_apply(
-    dx, dy, x, factors, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+    dx,
+    dy,
+    x,
+    factors,
+    scale,
+    shift,
+    mean,
+    inverse,
+    rows,
+    columns,
+    RELU: tl.constexpr,
+    STAGES: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
 ):
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
     a = tl.load(factors + column, fits, 0.0)[None, :]
     b = tl.load(factors + columns + column, fits, 0.0)[None, :]
     c = tl.load(factors + 2 * columns + column, fits, 0.0)[None, :]
+    if RELU:
+        by, add = _forward_line(scale, shift, mean, inverse, column, fits)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
         row = first + tl.arange(0, R)
         mask = (row < rows)[:, None] & fits[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
-        value = tl.load(x + at, mask, 0.0)
+        value = tl.load(x + at, mask, 0.0).to(tl.float32)
         grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
-        tl.store(dx + at, (grad * a + value.to(tl.float32) * b + c).to(value.dtype), mask)
+        if RELU:
+            grad = tl.where(value * by + add > 0, grad, 0.0)
+        tl.store(dx + at, (grad * a + value * b + c).to(dx.dtype.element_ty), mask)
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -188,11 +263,13 @@ class _Grid:
         count = max(1, min(wanted // across, triton.cdiv(rows, plan.rows)))
         return cls(rows, columns, width, across, count, plan)
 
-    def run(self, kernel, *arguments) -> None:
+    def run(self, kernel, *arguments, flags=()) -> None:
+        """Launch a kernel over all strips and parts."""
         kernel[(self.across, self.count)](
             *arguments,
             self.rows,
             self.columns,
+            *flags,
             self.plan.stages,
             self.plan.rows,
             self.width,
@@ -204,9 +281,9 @@ class _Grid:
 
 
 def train(
-    x: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+    x: Tensor, scale: Tensor, shift: Tensor, epsilon: float, relu: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, mean, biased variance and 1 / deviation of the batch."""
+    """y (no less than 0 with a Relu behind), mean, biased variance and 1 / deviation."""
     data, y = as_matrix(x), torch.empty_like(x)
     grid = _Grid.of(data)
     parts = grid.parts(x.device)
@@ -216,18 +293,25 @@ def train(
         *(found, parts, data, scale, shift, grid.rows, grid.columns, grid.count, epsilon, 64, 32),
         num_warps=4,
     )
-    grid.run(_apply, as_matrix(y), data, found[3], found[4])
+    grid.run(_apply, as_matrix(y), data, found[3], found[4], flags=[relu])
     return y, found[0], found[1], found[2]
 
 
 def grad(
-    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    shift: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dx, dscale and dbias."""
+    """dx, dscale and dbias; with a shift those of Relu(BatchNormalization(x)), given its dy."""
     data, given, dx = as_matrix(x), as_matrix(dy), torch.empty_like(x)
     grid = _Grid.of(data)
     parts = grid.parts(x.device)
-    grid.run(_grad_sums, parts, given, data, mean)
+    relu = shift is not None
+    line = (scale, scale if shift is None else shift, mean, inverse)
+    grid.run(_grad_sums, parts, given, data, *line, flags=[relu])
     dscale, dbias = torch.empty_like(scale), torch.empty_like(scale)
     factors = torch.empty((3, grid.columns), dtype=torch.float32, device=x.device)
     _grad_factors[(triton.cdiv(grid.columns, 32),)](
@@ -235,5 +319,5 @@ def grad(
         *(grid.rows, grid.columns, grid.count, 64, 32),
         num_warps=4,
     )
-    grid.run(_grad_apply, as_matrix(dx), given, data, factors)
+    grid.run(_grad_apply, as_matrix(dx), given, data, factors, *line, flags=[relu])
     return dx, dscale, dbias

@@ -2,6 +2,7 @@
 
 from onnxtrain.kernels.nn import (
     batch_norm,
+    batch_norm_relu,
     conv,
     conv_transpose,
     layer_norm,
@@ -14,6 +15,7 @@ from onnxtrain.kernels.nn import (
 
 __all__ = [
     "batch_norm",
+    "batch_norm_relu",
     "conv",
     "conv_transpose",
     "layer_norm",

@@ -93,12 +93,22 @@ def batch_norm_internal(
         return infer(x, scale, b, input_mean, input_var, epsilon), None, None, None, None
     check(x, scale, b, input_mean, input_var)
     y, mean, var, inverse = train(x, scale, b, epsilon)
-    count = math.prod(x.shape) // channels(x)
-    sample_var = var * (count / max(count - 1, 1)) if x.is_cuda else var
-    running = blend(input_mean, mean, momentum), blend(input_var, sample_var, momentum)
-    if update:
-        running = input_mean.copy_(running[0]), input_var.copy_(running[1])
+    running = moved(x, (input_mean, input_var), (mean, var), momentum, update)
     return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+
+
+def moved(
+    x: Tensor, old: tuple[Tensor, Tensor], batch: tuple[Tensor, Tensor], momentum: float, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """Running mean and variance, moved by those of a batch; kept in place if they are state."""
+    mean, var = batch
+    count = math.prod(x.shape) // channels(x)
+    if x.is_cuda:
+        var = var * (count / max(count - 1, 1))
+    if keep and all(t.dtype == mean.dtype for t in old):
+        return _blend_in(old[0], mean, momentum), _blend_in(old[1], var, momentum)
+    new = blend(old[0], mean, momentum), blend(old[1], var, momentum)
+    return (old[0].copy_(new[0]), old[1].copy_(new[1])) if keep else new
 
 
 @kernel("BatchNormalizationGrad", domain=MS, outputs=3, T=FLOATS)
@@ -113,7 +123,7 @@ def batch_normalization_grad(
     if not x.numel():
         # torch divides by the number of elements, which ends the process
         return torch.zeros_like(x), torch.zeros_like(scale), torch.zeros_like(scale)
-    if quick := _fast(x, dy, scale, mean, variance):
+    if quick := fast_images(x, dy, scale, mean, variance):
         found: tuple[Tensor, Tensor, Tensor] = quick.grad(dy, x, scale, mean, variance)
         return found
     work = acc(x.dtype)
@@ -149,7 +159,7 @@ def train(
     check(x, scale, b)
     if not x.numel():
         raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
-    if quick := _fast(x, x, scale, b):
+    if quick := fast_images(x, x, scale, b):
         found: tuple[Tensor, Tensor, Tensor, Tensor] = quick.train(x, scale, b, epsilon)
         return found
     work = acc(x.dtype)
@@ -163,7 +173,7 @@ def train(
     return y.reshape(x.shape), mean, biased, inverse
 
 
-def _fast(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
+def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
     """The Triton kernels for images with their channels last, if they take these."""
     if x.ndim != 4 or not fast.ready(x.movedim(1, -1), dy.movedim(1, -1), *vectors):
         return None
@@ -172,7 +182,12 @@ def _fast(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
 
 def blend(old: Tensor, new: Tensor, momentum: float) -> Tensor:
     """old * momentum + new * (1 - momentum), rounded once to the old value's type."""
-    return (old.to(new.dtype) * momentum + new * (1 - momentum)).to(old.dtype)
+    return _blend_in(old.to(new.dtype, copy=True), new, momentum).to(old.dtype)
+
+
+def _blend_in(old: Tensor, new: Tensor, momentum: float) -> Tensor:
+    """The same, in place."""
+    return old.mul_(momentum).add_(new, alpha=1 - momentum)
 
 
 def as_batch(x: Tensor) -> Tensor:

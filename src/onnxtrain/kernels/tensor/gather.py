@@ -62,7 +62,7 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
             .view(shape)
         )
     if outer == 1 and fast.ready(dy):
-        places = indices.reshape(-1)
+        places = indices.reshape(-1).contiguous()
         total: Tensor = fast.load("segments").sum_rows(places, dy.view(-1, inner), size)
         return total.view(shape)
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)

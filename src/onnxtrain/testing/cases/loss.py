@@ -321,4 +321,11 @@ _LIKELIHOOD = [
 ]
 
 
-CASES = [*_CROSS_ENTROPY, *_CROSS_ENTROPY_GRAD, *_INTERNAL, *_LIKELIHOOD, *loss_last_axis.CASES, *loss_with_grad.CASES]
+CASES = [
+    *_CROSS_ENTROPY,
+    *_CROSS_ENTROPY_GRAD,
+    *_INTERNAL,
+    *_LIKELIHOOD,
+    *loss_last_axis.CASES,
+    *loss_with_grad.CASES,
+]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, apart, given, normal, uniform
 from onnxtrain.testing.cases import norm_layer
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, OWN, DataType
 
 FLOAT = DataType.FLOAT
 RUNNING_VARIANCE_DIFFERS = (0, 1, 3, 4)
@@ -201,6 +201,37 @@ _BATCH += [
         for shape in ((5,), (6, 3), (4, 3, 5), (2, 3, 4, 5))
     ),
 ]
+
+
+def _relu_behind(*inputs: Any, **attributes: Any) -> tuple[Tensor, ...]:
+    y, *others = _batch_norm_internal(*inputs, **attributes)
+    return (y.relu(), *others)
+
+
+def _relu_behind_grad(
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    *,
+    epsilon: float = 1e-5,
+) -> tuple[Tensor, ...]:
+    line = (x - _per_channel(x, mean)) * _per_channel(x, inverse * scale) + _per_channel(x, b)
+    return _batch_norm_grad(torch.where(line > 0, dy, 0), x, scale, mean, inverse, epsilon=epsilon)
+
+
+_BATCH += [
+    Case("BatchNormRelu", _batch_inputs(*shape), _relu_behind, {"momentum": 0.75}, domain=OWN,
+         outputs=5, compare=RUNNING_VARIANCE_DIFFERS, gradient=False, name=f"rank_{len(shape)}")
+    for shape in ((6, 3), (2, 3, 4, 5))
+]  # fmt: skip
+_BATCH += [
+    Case("BatchNormReluGrad", [normal(*shape), *_batch_inputs(*shape)], _relu_behind_grad,
+         domain=OWN, outputs=3, gradient=False, name=f"rank_{len(shape)}")
+    for shape in ((6, 3), (2, 3, 4, 5))
+]  # fmt: skip
 
 
 def _grouped(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float) -> Tensor:

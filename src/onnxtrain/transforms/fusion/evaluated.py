@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
+from onnxtrain.graph.lean import RANDOM
 from onnxtrain.types import ONNX
 
 MOST_NODES = 256
@@ -50,7 +51,7 @@ def _collect(
             continue
         if current.const_value is not None:
             leaves[current] = current.const_value
-        elif node is None or node.domain != ONNX or not _small(current):
+        elif node is None or not _is_pure(node) or not _small(current):
             return False
         elif done:
             nodes[node] = None
@@ -60,6 +61,11 @@ def _collect(
         if len(nodes) > MOST_NODES or len(pending) > 8 * MOST_NODES:
             return False
     return bool(nodes)
+
+
+def _is_pure(node: ir.Node) -> bool:
+    """Whether a node gives the same each time."""
+    return node.domain == ONNX and node.op_type not in RANDOM
 
 
 def _small(value: ir.Value) -> bool:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnxtrain.graph.edit import remove_dead
 from onnxtrain.transforms.fusion import (
     attention,
+    cross_entropy,
     gelu,
     layer_norm,
     linear,
@@ -23,6 +24,7 @@ from onnxtrain.transforms.fusion.pattern import Pattern, apply
 from onnxtrain.transforms.fusion.report import Report
 from onnxtrain.transforms.fusion.split import split
 from onnxtrain.transforms.fusion.triangle import Masks
+from onnxtrain.transforms.fusion.zero_bias import drop_zero_biases
 from onnxtrain.types import ONNX
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -31,6 +33,7 @@ PATTERNS: tuple[Pattern, ...] = (
     rms_norm.PATTERN,
     swish.PATTERN,
     linear.PATTERN,
+    cross_entropy.PATTERN,
 )
 
 
@@ -55,6 +58,7 @@ def fuse(
     report, graph, masks = Report(), model.graph, Masks()
     with _constant(graph, trained, constants or {}):
         fold(graph)
+        drop_zero_biases(graph, report)
         split(graph, report)
         for pattern in (attention.matching(masks), onnx_attention.matching(masks), *PATTERNS):
             apply(graph, pattern, report)

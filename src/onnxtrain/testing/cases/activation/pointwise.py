@@ -215,7 +215,6 @@ def _gelu_sum(approximate: str, gelu: Any) -> Case:
                 gradient=False)  # fmt: skip
 
 
-
 _TOUCHING_ZERO = given([-1.5, 0.0, 2.0, -0.0])
 _GRADIENTS = [
     _grad_row("ReluGrad", _relu_grad, normal(4, 5), normal(4, 5)),

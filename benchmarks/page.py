@@ -1,0 +1,190 @@
+"""The part of docs/benchmarks.md that shows results: pictures and tables of the newest figures."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Callable
+
+from growth import VALUES
+from newest import Row, last_of_each, last_runs, on_gpu, where_and_when
+from report import read
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- results: written by python -m benchmarks pictures -->", "<!-- end of results -->"
+
+
+def kernels() -> list[Row]:
+    return last_of_each(on_gpu(read("ops")), "operator", "shape", "type")
+
+
+def models() -> list[Row]:
+    return last_runs(on_gpu(read("models")), "model", "way")
+
+
+def scaling() -> list[Row]:
+    found = last_of_each(on_gpu(read("scaling")), "varied", "value")
+    return sorted(found, key=lambda row: (list(VALUES).index(row["varied"]), int(row["value"])))
+
+
+def planning() -> list[Row]:
+    return sorted(last_of_each(read("planning"), "nodes"), key=lambda row: int(row["nodes"]))
+
+
+def by(rows: list[Row], key: str) -> dict[str, list[Row]]:
+    """Rows by the value of a column, in their order."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append(row)
+    return groups
+
+
+def short(text: str) -> str:
+    """A fraction with three digits or its whole part, whole numbers in full, text as it is."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if text.isdigit():
+        return f"{int(text):,}"
+    digits = 2 - math.floor(math.log10(abs(number))) if number else 0
+    return f"{number:,.{max(0, digits)}f}"
+
+
+def markdown(columns: dict[str, str], rows: list[Row]) -> str:
+    """A table: titles of the columns, and which cell of a row stands in each."""
+    lines = [list(columns), ["---"] * len(columns)]
+    lines += [[short(row[cell]) for cell in columns.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def geometric_mean(numbers: list[float]) -> float:
+    return math.exp(sum(map(math.log, numbers)) / len(numbers))
+
+
+def kernel_table(rows: list[Row]) -> str:
+    summed = []
+    for name, found in by(rows, "operator").items():
+        speed = [float(row["times faster"]) for row in found]
+        share = [float(row["of copy"]) for row in found]
+        summed.append(
+            {
+                "operator": name,
+                "rows": str(len(found)),
+                "peer": ", ".join(dict.fromkeys(row["best peer"] for row in found)),
+                "mean": f"{geometric_mean(speed):.2f}x",
+                "range": f"{min(speed):.2f}x to {max(speed):.2f}x",
+                "share": f"{min(share):.0%} to {max(share):.0%}",
+            }
+        )
+    titles = {
+        "operator": "operator",
+        "shapes and types": "rows",
+        "best peer": "peer",
+        "speed": "mean",
+        "from, to": "range",
+        "share of a copy": "share",
+    }
+    mean = geometric_mean([float(row["times faster"]) for row in rows])
+    return f"All together: {mean:.2f} times the speed of the best peer.\n\n" + markdown(
+        titles, summed
+    )
+
+
+def model_table(rows: list[Row]) -> str:
+    titles = {
+        "model": "model",
+        "way": "way",
+        "ms": "ms",
+        "tokens or images/s": "tokens or images/s",
+        "peak GB": "peak GB",
+        "reserved GB": "reserved GB",
+    }
+    return markdown(titles, rows)
+
+
+def scaling_table(rows: list[Row]) -> str:
+    titles = {
+        "varied": "varied",
+        "value": "value",
+        "ms": "ms",
+        "ms per unit": "ms per unit",
+        "times the size": "size grew",
+        "times the time": "ms grew",
+        "peak GB": "peak GB",
+        "reserved GB": "reserved GB",
+        "torch eager ms": "torch ms",
+        "its times the time": "torch ms grew",
+    }
+    return markdown(titles, rows)
+
+
+def planning_table(rows: list[Row]) -> str:
+    titles = {
+        "nodes": "nodes",
+        "weights": "weights",
+        "prepare s": "prepare s",
+        "gradient s": "gradient s",
+        "session s": "session s",
+        "whole Trainer s": "trainer s",
+        "ms per node": "trainer ms per node",
+    }
+    return markdown(titles, rows)
+
+
+PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], str]]] = [
+    (
+        "Kernels bound by memory",
+        "kernels.png",
+        "Each dot is one shape. Hollow ones are small, their bytes are copied in less than 5 µs: "
+        "they are bound by launching.",
+        kernels,
+        kernel_table,
+    ),
+    (
+        "Whole steps",
+        "models.png",
+        "Forward, backward, clipping and AdamW in bfloat16 with float32 weights.",
+        models,
+        model_table,
+    ),
+    (
+        "How a step grows",
+        "scaling.png",
+        "A GPT-2 of width 512 (8 x 512 tokens, 6 layers, 16384 words), one size varied at a time.",
+        scaling,
+        scaling_table,
+    ),
+    (
+        "How planning grows",
+        "planning.png",
+        "From an ONNX graph to a plan that trains: processor time of one thread.",
+        planning,
+        planning_table,
+    ),
+]
+"""Title, picture, text, rows and table of each part; a part without rows is left out."""
+
+
+def section() -> str:
+    """What stands between the two marks of the page."""
+    parts = []
+    for title, picture, text, rows_of, table_of in PARTS:
+        rows = rows_of()
+        if rows:
+            image = f"![{title}](images/{picture})"
+            where = f"Measured on: {where_and_when(rows)}."
+            parts.append(f"### {title}\n\n{text} {where}\n\n{image}\n\n{table_of(rows)}\n")
+    return "\n" + "\n".join(parts)
+
+
+def halves() -> tuple[str, str, str]:
+    """The page before its results, the results, and the page behind them."""
+    before, rest = PAGE.read_text().split(BEGIN + "\n")
+    found, behind = rest.split(END)
+    return before, found, behind
+
+
+def write() -> None:
+    before, _, behind = halves()
+    PAGE.write_text(f"{before}{BEGIN}\n{section()}\n{END}{behind}")

@@ -1,0 +1,81 @@
+"""Batch normalization and the Relu behind it in one operator, and both gradients in another."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.types import MS, ONNX, OWN
+
+_NORM, _NORM_GRAD = (MS, "BatchNormInternal"), (MS, "BatchNormalizationGrad")
+_RELU, _RELU_GRAD = (ONNX, "Relu"), (MS, "ReluGrad")
+
+
+def join_normalized(model: ir.Model) -> int:
+    """Join every normalization that only a Relu and its own gradient read; gives their number."""
+    graph = model.graph
+    found = [node for node in graph if _kind(node) == _NORM]
+    places = [place for node in found if (place := _place(node)) is not None]
+    for place in places:
+        _join(graph, *place)
+    if places:
+        graph.opset_imports.setdefault(OWN, 1)
+    return len(places)
+
+
+def _kind(node: ir.Node) -> tuple[str, str]:
+    return node.domain, node.op_type
+
+
+def _place(norm: ir.Node) -> tuple[ir.Node, ir.Node, ir.Node, ir.Node] | None:
+    """The normalization, the Relu, and their gradients, if they belong to nobody else."""
+    training = norm.attributes.get("training_mode")
+    if (training is not None and not training.as_int()) or len(norm.outputs) < 5:
+        return None
+    relu = _only_reader(norm.outputs[0])
+    if relu is None or _kind(relu) != _RELU:
+        return None
+    grads = [use.node for use in relu.outputs[0].uses() if _kind(use.node) == _RELU_GRAD]
+    if len(grads) != 1 or grads[0].inputs[1] is not relu.outputs[0]:
+        return None
+    grad = _only_reader(grads[0].outputs[0])
+    if grad is None or _kind(grad) != _NORM_GRAD or grad.inputs[0] is not grads[0].outputs[0]:
+        return None
+    same = [norm.inputs[0], norm.inputs[1], norm.outputs[3], norm.outputs[4]]
+    if any(a is not b for a, b in zip(grad.inputs[1:5], same, strict=True)):
+        return None
+    return norm, relu, grads[0], grad
+
+
+def _only_reader(value: ir.Value) -> ir.Node | None:
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def _join(graph: ir.Graph, norm: ir.Node, relu: ir.Node, relu_grad: ir.Node, grad: ir.Node) -> None:
+    kept = {k: v for k, v in norm.attributes.items() if k in ("epsilon", "momentum")}
+    forward = ir.node(
+        "BatchNormRelu", norm.inputs, kept, domain=OWN, num_outputs=5, name=f"{norm.name}_Relu"
+    )
+    graph.insert_before(norm, forward)
+    _take(forward, [relu.outputs[0], *norm.outputs[1:5]])
+    x, scale, bias = norm.inputs[:3]
+    backward = ir.node(
+        "BatchNormReluGrad",
+        [relu_grad.inputs[0], x, scale, bias, forward.outputs[3], forward.outputs[4]],
+        {k: v for k, v in grad.attributes.items() if k == "epsilon"},
+        domain=OWN,
+        num_outputs=3,
+        name=f"{grad.name}_Relu",
+    )
+    graph.insert_before(grad, backward)
+    _take(backward, grad.outputs[:3])
+    for dead in (grad, relu_grad, relu, norm):
+        graph.remove(dead, safe=True)
+
+
+def _take(node: ir.Node, values: list[ir.Value] | tuple[ir.Value, ...]) -> None:
+    """Let the outputs of a node take the places and names of other values."""
+    for new, old in zip(node.outputs, values, strict=True):
+        new.type, new.shape, name = old.type, old.shape, old.name
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        old.name, new.name = f"{name}_apart" if name else "", name

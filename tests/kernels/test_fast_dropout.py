@@ -1,0 +1,52 @@
+"""Dropout by Triton beside the portable kernels: the same masks for a seed, fair ones without."""
+
+import pytest
+import torch
+
+from onnxtrain.kernels.activation.dropout import (
+    bias_dropout,
+    bitmask_dropout,
+    dropout,
+    dropout_grad,
+)
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+
+def quick():
+    import onnxtrain.kernels.fast.dropout as module
+
+    return module
+
+
+@pytest.mark.parametrize("shape", [(5, 700), (3, 11), (4096,)])
+@pytest.mark.parametrize("seed", [7, 12345678901])
+def test_masks_of_a_seed(device: str, shape: tuple[int, ...], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, residual = (torch.randn(shape, generator=generator).half() for _ in range(2))
+    bias = torch.randn(shape[-1:], generator=generator).half()
+    y, mask = dropout(x, 0.3, True, seed=seed)
+    _, words = bitmask_dropout(x, 0.3, True, seed=seed)
+    whole, _ = bias_dropout(x, bias, residual, 0.3, True, seed=seed)
+    x, bias, moved = (t.to(device) for t in (x, bias, residual))
+    for packed, expected in ((False, mask), (True, words.view(torch.int32))):
+        found, kept = quick().drop(x, 0.3, seed, None, packed=packed)
+        seen = kept.view(torch.int32) if packed else kept
+        assert torch.equal(found.cpu(), y) and torch.equal(seen.cpu(), expected)
+        gradient = quick().drop_grad(moved, kept, 0.3)
+        assert torch.equal(gradient.cpu(), dropout_grad(residual, mask, 0.3, True))
+    found, _ = quick().drop(x, 0.3, seed, None, bias=bias, residual=moved)
+    assert torch.equal(found.cpu(), whole)
+
+
+def test_masks_of_a_generator(device: str) -> None:
+    rng = torch.Generator(device).manual_seed(3)
+    x = torch.ones(30000, device=device)
+    first, second = (quick().drop(x, 0.25, None, rng)[1] for _ in range(2))
+    assert abs(first.float().mean().item() - 0.75) < 0.02 and not torch.equal(first, second)
+    rng.manual_seed(3)
+    assert torch.equal(quick().drop(x, 0.25, None, rng)[1], first)
+
+
+def test_a_seed_that_is_no_key_stays_with_the_portable_kernel() -> None:
+    assert [quick().takes(seed) for seed in (None, 0, -1, 1 << 63)] == [True, True, False, False]

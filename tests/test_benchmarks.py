@@ -1,0 +1,164 @@
+"""What benchmarks do with their figures: keep them, choose the newest, and show them."""
+
+import csv
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import growth  # noqa: E402
+import newest  # noqa: E402
+import page  # noqa: E402
+import report  # noqa: E402
+
+GPU = {"date": "2026-01-02", "device": "a GPU", "torch": "2.11"}
+
+
+@pytest.fixture
+def results(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty folder of results, and a page of its own."""
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(report, "conditions", lambda on=None: GPU)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    page.PAGE.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nbehind\n")
+    return tmp_path
+
+
+def operator(name: str, faster: float, **more: object) -> dict[str, object]:
+    row = {"operator": name, "shape": "(8, 8)", "type": "float32", "ms": 0.1, "of copy": 0.8}
+    return {**row, "best peer": "torch", "peer ms": 0.2, "times faster": faster, **more}
+
+
+def step(model: str, way: str, ms: float) -> dict[str, object]:
+    more = {"peak GB": 1.5, "reserved GB": 2.5, "tokens or images/s": 10.0}
+    return {"model": model, "way": way, "ms": ms, **more}
+
+
+def grown() -> list[dict[str, object]]:
+    times = {1: (3.0, 6.0), 2: (5.0, 6.0), 4: (10.0, 9.0)}
+    found = [
+        (size, {"ms": times[size.batch][0], "torch ms": times[size.batch][1], "peak GB": 1.0})
+        for size in growth.sizes(growth.BASE, "batch", (1, 2, 4))
+    ]
+    return [{**row, "reserved GB": 2.0} for row in growth.growth("batch", found)]
+
+
+def test_a_new_column_stands_behind_the_old_ones(results: pathlib.Path) -> None:
+    report.append("some", [{"a": 1}])
+    report.append("some", [{"b": 2, "a": 3}])
+    with (results / "results" / "some.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == [*GPU, "a", "b"]
+    assert [line[len(GPU) :] for line in lines[1:]] == [["1", ""], ["3", "2"]]
+
+
+def test_saving_keeps_every_row_as_it_was(results: pathlib.Path) -> None:
+    for path in (ROOT / "benchmarks" / "results").glob("*.csv"):
+        (results / "results").mkdir(exist_ok=True)
+        (results / "results" / path.name).write_bytes(path.read_bytes())
+        before = report.read(path.stem)
+        report.append(path.stem, [{}])
+        after = report.read(path.stem)
+        assert before == after[:-1] and after[-1]["device"] == GPU["device"]
+
+
+def test_only_one_size_is_varied() -> None:
+    assert [size.depth for size in growth.sizes(growth.BASE, "depth", (2, 4))] == [2, 4]
+    for axis, values in growth.VALUES.items():
+        assert growth.BASE in growth.sizes(growth.BASE, axis, values), "measured once for all"
+
+
+def test_growth_since_the_row_before() -> None:
+    first, second, third = grown()
+    assert first["ms grew"] == first["size grew"] == "" and first["ms per unit"] == 3
+    assert second["ms grew"] == 5 / 3 and second["size grew"] == 2 and second["ms per unit"] == 2.5
+    assert third["torch ms grew"] == 1.5 and third["to torch"] == 10 / 9
+    assert "sequence" not in growth.shown(third) and growth.shown(third)["value"] == 4
+
+
+def test_the_last_row_of_each_kind() -> None:
+    rows = [{"name": name, "ms": ms} for name, ms in [("a", "1"), ("b", "2"), ("a", "3")]]
+    assert [row["ms"] for row in newest.last_of_each(rows, "name")] == ["3", "2"]
+
+
+def test_ways_of_one_run_are_compared() -> None:
+    ways = ["ours", "torch", "ours", "torch", "ours"]  # the last run was without its peer
+    rows = [{"model": "m", "way": way, "ms": str(ms)} for ms, way in enumerate(ways)]
+    assert [row["ms"] for row in newest.last_runs(rows, "model", "way")] == ["2", "3"]
+    assert newest.last_runs(rows[:1], "model", "way") == []
+
+
+def test_another_machine_is_left_out() -> None:
+    rows = [{"device": device} for device in ("old GPU", "new GPU", "CPU x86_64")]
+    assert newest.on_gpu(rows) == [{"device": "new GPU"}]
+    assert newest.on_gpu(rows[2:]) == []
+
+
+def test_days_are_named() -> None:
+    rows = [{**GPU, "date": "2026-01-05"}, GPU]
+    assert newest.where_and_when(rows) == "a GPU, 2026-01-02 to 2026-01-05, torch 2.11"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("16384", "16,384"),
+        ("0.0123456", "0.0123"),
+        ("1234.6", "1,235"),
+        ("9.999", "10.00"),
+        ("0.0", "0"),
+        ("B8", "B8"),
+        ("", ""),
+    ],
+)
+def test_numbers_are_short(text: str, expected: str) -> None:
+    assert page.short(text) == expected
+
+
+def test_the_page_is_written_between_its_marks(results: pathlib.Path) -> None:
+    report.append("ops", [operator("Slow", 0.5), operator("Quick", 1.0)])
+    report.append("ops", [operator("Quick", 2.0)])
+    page.write()
+    text = page.PAGE.read_text()
+    assert text.startswith("before\n") and text.endswith("\nbehind\n") and "old" not in text
+    assert "All together: 1.00 times the speed" in text
+    assert "| Quick | 1 | torch | 2.00x | 2.00x to 2.00x | 80% to 80% |" in text
+    assert "models.png" not in text, "there are no figures for it"
+    page.write()
+    assert page.PAGE.read_text() == text
+
+
+def test_every_picture_is_drawn(results: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    import pictures
+
+    planned = ("nodes", "prepare s", "gradient s", "session s", "trainer s")
+    report.append("ops", [operator("Quick", 2.0), operator("Quick", 1.0, type="bfloat16")])
+    report.append("models", [step("gpt2", "onnxtrain", 1.0), step("gpt2", "torch eager", 2.0)])
+    report.append("scaling", grown())
+    assert [path.name for path in pictures.draw(results / "some")] == [
+        "kernels.png", "models.png", "scaling.png",
+    ]  # fmt: skip
+    assert capsys.readouterr().out == "no figures for planning.png\n"
+    more = {"weights": 1, "trainer ms per node": 1.0}
+    report.append("planning", [{**dict.fromkeys(planned, n), **more} for n in (10, 100)])
+    drawn = pictures.draw(results / "all")
+    assert [path.name for path in drawn] == [part[1] for part in page.PARTS]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+    assert all(f"images/{path.name}" in page.section() for path in drawn)
+
+
+def test_the_documentation_shows_the_newest_results() -> None:
+    shown = page.halves()[1]
+    assert shown == page.section() + "\n", "python -m benchmarks pictures writes it again"
+
+
+@pytest.mark.parametrize("name", ["nothing", ""])
+def test_benchmarks_are_named(name: str) -> None:
+    command = [sys.executable, "-m", "benchmarks", *name.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and " scaling" in done.stderr and "growth" not in done.stderr
