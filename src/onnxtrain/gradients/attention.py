@@ -37,10 +37,12 @@ def flash_attention(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
         output_of(node, 2, "_seed", DataType.INT64),
         output_of(node, 3, "_offset", DataType.INT64),
     ]
-    grads = op.FlashAttentionGrad(
-        dy, q, k, v, mask, *saved, **forwarded(node), _outputs=4, _domain=OWN
-    )
-    return list(grads)[: len(node.inputs)]
+    grads: list[Grad] = [
+        *op.FlashAttentionGrad(
+            dy, q, k, v, mask, *saved, **forwarded(node), _outputs=4, _domain=OWN
+        )
+    ]
+    return grads[: len(node.inputs)]
 
 
 @gradient("FlashAttentionGrad", domain=OWN, all_outputs=True)

@@ -130,7 +130,8 @@ def build_training(
         ParameterError: if the loss depends on none of the parameters, or not on a required one.
     """
     _small_in_memory(initializers_as_constants(model))
-    moved = {*trained, *moving} | _large(model.graph.initializers)
+    changing = {*trained, *moving}
+    moved = changing | _large(model.graph.initializers)
     parameters = {
         name: value.const_value
         for name, value in model.graph.initializers.items()
@@ -143,7 +144,7 @@ def build_training(
     if loss is not None and not split:
         model, names = _with_loss(model, loss, outputs)
     added_nodes = {str(node.name) for node in model.graph} - own
-    fixed = {name: value for name, value in parameters.items() if name not in {*trained, *moving}}
+    fixed = {name: value for name, value in parameters.items() if name not in changing}
     fusion = Fusion(fixed) if fuse else None
     options: dict[str, Any] = {
         "trainable": trained,

@@ -21,6 +21,7 @@ from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, samples
 from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
+from onnxtrain.training.later import collecting_later
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
@@ -69,6 +70,7 @@ class Trainer:
             that is saved keeps its nodes.
     """
 
+    @collecting_later()
     def __init__(
         self,
         model: ModelLike,

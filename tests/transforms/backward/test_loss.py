@@ -81,7 +81,7 @@ def test_a_trainer_joins_and_learns() -> None:
                       lr=0.05, device="cpu")  # fmt: skip
     plan = trainer.module.runner(training=True).plan
     assert [s.kernel.op for s in plan.block.steps if s.kernel.domain == OWN] == [
-        "LinearCrossEntropyWithGrad"
+        "CrossEntropyWithGrad"
     ]
     x = torch.randn(32, 4)
     batch = {"x": x, "labels": (x[:, 0] > 0).long()}

@@ -11,7 +11,7 @@ from onnxtrain import InferenceSession
 from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.backward import join
+from onnxtrain.transforms.backward import join, projection
 
 FORMS = {
     "matmul": "rows = Flatten<axis=2>(h) scores = MatMul(rows, w)",
@@ -21,6 +21,13 @@ FORMS = {
     "gemm transposed": "rows = Flatten<axis=2>(h) scores = Gemm<transB=1>(rows, w_, bias)",
     "bias added": "p = MatMul(h, w) wide = Add(p, bias) scores = Flatten<axis=2>(wide)",
 }
+
+
+@pytest.fixture(autouse=True)
+def _from_few_classes(monkeypatch) -> None:
+    monkeypatch.setattr(projection, "LEAST", 7)
+
+
 SHAPES = {"v": (4, 4), "w": (4, 7), "w_": (7, 4), "bias": (7,)}
 
 
@@ -74,3 +81,9 @@ def test_scores_with_a_factor_stay() -> None:
     model = _model("rows = Flatten<axis=2>(h) scores = Gemm<alpha=0.5>(rows, w)")
     nodes, _ = _step(model, joined=True)
     assert nodes.count("LinearCrossEntropyWithGrad") == 0
+
+
+def test_few_classes_stay(monkeypatch) -> None:
+    monkeypatch.setattr(projection, "LEAST", 8)
+    nodes, _ = _step(_model(FORMS["matmul"]), joined=True)
+    assert nodes.count("CrossEntropyWithGrad") == 1

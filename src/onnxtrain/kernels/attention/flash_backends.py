@@ -127,6 +127,7 @@ class Plain:
 
     @staticmethod
     def forward(call: Call, rng: torch.Generator | None) -> Outputs:
+        """See ``Backend``."""
         scores, wide_v = Plain._scores(call), call.shared(call.v).to(acc(call.v.dtype))
         logsumexp = torch.logsumexp(scores, -1)
         kept = Plain._probabilities(scores)
@@ -139,6 +140,7 @@ class Plain:
 
     @staticmethod
     def backward(call: Call, dy: Tensor, saved: Saved, masked: bool) -> Grads:
+        """See ``Backend``."""
         wide = acc(call.q.dtype)
         q, dy = call.q.to(wide), dy.to(wide)
         k, v = call.shared(call.k).to(wide), call.shared(call.v).to(wide)
@@ -234,6 +236,7 @@ class Cudnn:
 
     @staticmethod
     def forward(call: Call, rng: torch.Generator | None) -> Outputs:
+        """See ``Backend``."""
         k, v = call.shared(call.k), call.shared(call.v)
         with drawing_from(rng, call.dropout):
             y, logsumexp, _, _, _, _, seed, offset, _ = _aten._scaled_dot_product_cudnn_attention(
@@ -243,6 +246,7 @@ class Cudnn:
 
     @staticmethod
     def backward(call: Call, dy: Tensor, saved: Saved, masked: bool) -> Grads:
+        """See ``Backend``."""
         q, k, v = call.q, call.shared(call.k), call.shared(call.v)
         dq, dk, dv = _aten._scaled_dot_product_cudnn_attention_backward(
             *(dy, q, k, v, saved.y, saved.logsumexp.unsqueeze(-1), saved.seed, saved.offset),
@@ -257,6 +261,7 @@ class Flash:
 
     @staticmethod
     def forward(call: Call, rng: torch.Generator | None) -> Outputs:
+        """See ``Backend``."""
         k, v = call.shared(call.k), call.shared(call.v)
         with drawing_from(rng, call.dropout):
             y, logsumexp, _, _, _, _, seed, offset, _ = _aten._scaled_dot_product_flash_attention(
@@ -266,6 +271,7 @@ class Flash:
 
     @staticmethod
     def backward(call: Call, dy: Tensor, saved: Saved, masked: bool) -> Grads:
+        """See ``Backend``."""
         q, k, v = call.q, call.shared(call.k), call.shared(call.v)
         dq, dk, dv = _aten._scaled_dot_product_flash_attention_backward(
             *(dy, q, k, v, saved.y, saved.logsumexp, None, None, q.shape[2], k.shape[2]),
@@ -285,6 +291,7 @@ class Efficient:
 
     @staticmethod
     def forward(call: Call, rng: torch.Generator | None) -> Outputs:
+        """See ``Backend``."""
         with drawing_from(rng, call.dropout):
             y, logsumexp, seed, offset = _aten._scaled_dot_product_efficient_attention(
                 *(call.q, call.shared(call.k), call.shared(call.v), Efficient._bias(call)),
@@ -295,6 +302,7 @@ class Efficient:
 
     @staticmethod
     def backward(call: Call, dy: Tensor, saved: Saved, masked: bool) -> Grads:
+        """See ``Backend``."""
         k, v = call.shared(call.k), call.shared(call.v)
         missing = -saved.logsumexp.shape[2] % Efficient.ROW
         logsumexp = torch.nn.functional.pad(saved.logsumexp, (0, missing))

@@ -28,7 +28,7 @@ class Launch:
     stages: int
 
 
-LAUNCHES = {2: Launch(128, 64, 4, 8, 3), 4: Launch(128, 64, 4, 8, 3)}
+LAUNCHES = {2: Launch(128, 64, 4, 4, 3), 4: Launch(128, 64, 4, 4, 3)}
 """By the bytes of an element."""
 
 
@@ -290,8 +290,8 @@ def train(
     grid.run(_moments, parts, data)
     found = torch.empty((5, grid.columns), dtype=torch.float32, device=x.device)
     _statistics[(triton.cdiv(grid.columns, 32),)](
-        *(found, parts, data, scale, shift, grid.rows, grid.columns, grid.count, epsilon, 64, 32),
-        num_warps=4,
+        *(found, parts, data, scale, shift, grid.rows, grid.columns, grid.count, epsilon, 128, 32),
+        num_warps=8,
     )
     grid.run(_apply, as_matrix(y), data, found[3], found[4], flags=[relu])
     return y, found[0], found[1], found[2]
@@ -316,8 +316,8 @@ def grad(
     factors = torch.empty((3, grid.columns), dtype=torch.float32, device=x.device)
     _grad_factors[(triton.cdiv(grid.columns, 32),)](
         *(dscale, dbias, factors, parts, scale, mean, inverse),
-        *(grid.rows, grid.columns, grid.count, 64, 32),
-        num_warps=4,
+        *(grid.rows, grid.columns, grid.count, 128, 32),
+        num_warps=8,
     )
     grid.run(_grad_apply, as_matrix(dx), given, data, factors, *line, flags=[relu])
     return dx, dscale, dbias

@@ -28,7 +28,7 @@ class Launch:
     stages: int
 
 
-LAUNCHES = {2: Launch(256, 32, 4, 8, 2), 4: Launch(256, 32, 4, 8, 2)}
+LAUNCHES = {2: Launch(256, 32, 4, 8, 3), 4: Launch(256, 16, 4, 8, 2)}
 """By the bytes of an element."""
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from onnxtrain.kernels.fast.launch import power, warps
 
 WIDEST = 16384
-TOGETHER = {2: 4096, 4: 2048}
+TOGETHER = {2: 2048, 4: 1024}
 """Elements of a program that has several rows, by the bytes of one."""
-PER_THREAD = {2: 16, 4: 16}
+PER_THREAD = {2: 32, 4: 16}
 
 
 @triton.jit

@@ -29,7 +29,7 @@ class Launch:
     stages: int
 
 
-LAUNCHES = {2: Launch(2048, 16, 16, 3), 4: Launch(1024, 16, 16, 2)}
+LAUNCHES = {2: Launch(2048, 16, 16, 3), 4: Launch(1024, 8, 16, 3)}
 """By the bytes of an element."""
 
 

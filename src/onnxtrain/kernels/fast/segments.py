@@ -16,7 +16,7 @@ from onnxtrain.kernels.fast.launch import power
 CHUNK = 32
 RANKED = 1 << 14
 """Up to so many indices are put in order by counting, for each one, those before it."""
-RANKS, COMPARED, RANK_WARPS = 32, 128, 4
+RANKS, COMPARED, RANK_WARPS = 64, 128, 4
 
 
 @triton.jit

@@ -25,9 +25,9 @@ from onnxtrain.kernels.fast.launch import (
 )
 
 LONGEST_ROW_OF_ONE = 16384
-PART = {2: 16384, 4: 8192}
+PART = {2: 8192, 4: 4096}
 """Elements of a part of a long row, and of a tile (below), by the bytes of one."""
-PART_WARPS = {2: 8, 4: 4}
+PART_WARPS = {2: 8, 4: 8}
 LONGEST_ROW = 1 << 20
 TILE = {2: 16384, 4: 8192}
 TILE_PER_THREAD = {2: 64, 4: 64}

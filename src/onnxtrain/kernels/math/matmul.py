@@ -73,7 +73,8 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     """a·b; rows of a large 16-bit product on a GPU begin at aligned places."""
     if b.ndim == 2 and a.ndim > 2 and a.device.type == "cpu" and not a.is_contiguous():
         # torch would repeat b for every matrix of a
-        return torch.mm(a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
+        product: Tensor = torch.mm(a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
+        return product
     if b.ndim != 2 or a.ndim < 2 or not a.is_cuda:
         return torch.matmul(a, b)
     flat = a.reshape(-1, a.shape[-1])
@@ -81,7 +82,8 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if out is None:
         return torch.matmul(a, b)
     torch.mm(flat, b, out=out)
-    return out.unflatten(0, a.shape[:-1])
+    result: Tensor = out.unflatten(0, a.shape[:-1])
+    return result
 
 
 def _room(a: Tensor, b: Tensor) -> Tensor | None:

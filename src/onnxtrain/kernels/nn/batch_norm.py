@@ -174,10 +174,14 @@ def train(
 
 
 def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
-    """The Triton kernels for images with their channels last, if they take these."""
-    if x.ndim != 4 or not fast.ready(x.movedim(1, -1), dy.movedim(1, -1), *vectors):
+    """The Triton kernels for images x with their channels last, if they take these.
+
+    A gradient that lies otherwise is copied, which is less than torch would do with it.
+    """
+    recorded = torch.is_grad_enabled() and dy.requires_grad
+    if x.ndim != 4 or dy.dtype != x.dtype or recorded:
         return None
-    return fast.load("batch_norm")
+    return fast.load("batch_norm") if fast.ready(x.movedim(1, -1), *vectors) else None
 
 
 def blend(old: Tensor, new: Tensor, momentum: float) -> Tensor:

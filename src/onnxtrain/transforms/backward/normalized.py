@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from onnxtrain.types import MS, ONNX, OWN
@@ -73,7 +75,7 @@ def _join(graph: ir.Graph, norm: ir.Node, relu: ir.Node, relu_grad: ir.Node, gra
         graph.remove(dead, safe=True)
 
 
-def _take(node: ir.Node, values: list[ir.Value] | tuple[ir.Value, ...]) -> None:
+def _take(node: ir.Node, values: Sequence[ir.Value]) -> None:
     """Let the outputs of a node take the places and names of other values."""
     for new, old in zip(node.outputs, values, strict=True):
         new.type, new.shape, name = old.type, old.shape, old.name

@@ -12,6 +12,8 @@ import onnx_ir as ir
 from onnxtrain.graph.edit import remove_dead, unique_name
 from onnxtrain.types import MS, ONNX, OWN
 
+LEAST = 1024
+"""Classes from which on it is worth it: fewer scores are small beside the rest of a model."""
 _SHAPES = ("Flatten", "Reshape")
 _OURS = ("CrossEntropyWithGrad", "FusedMatMul")
 """Operators of other domains that are dead if nobody reads them."""
@@ -65,7 +67,7 @@ def _found(loss: ir.Node) -> _Found | None:
         node = None if scores is None else scores.producer()
     if scores is None or node is None or (node.domain, node.op_type) not in _PRODUCTS:
         return None
-    if not _is_plain(node) or not _alone(scores):
+    if not _is_plain(node) or not _alone(scores) or not _many_classes(scores):
         return None
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         if bias is not None or _rank(node.inputs[2]) != 1:
@@ -73,6 +75,11 @@ def _found(loss: ir.Node) -> _Found | None:
         bias = node.inputs[2]
     found = _Found(node, bias, loss)
     return found if _uses(found) else None
+
+
+def _many_classes(scores: ir.Value) -> bool:
+    classes = scores.shape[-1] if scores.shape is not None and len(scores.shape) else None
+    return isinstance(classes, int) and classes >= LEAST
 
 
 def _behind_shapes(value: ir.Value | None) -> ir.Value | None:
