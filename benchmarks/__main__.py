@@ -21,13 +21,18 @@ SHARED |= {"page", "reference_steps", "report", "whole", "zoo_file"}
 """Modules that are no benchmarks themselves."""
 
 
+FILES = {"networks": "models"}
+"""Files whose benchmark has another name; a module called models would hide that of the tests."""
+
+
 def main() -> None:
-    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+    files = {path.stem for path in HERE.glob("*.py")} - SHARED
+    names = {FILES.get(stem, stem): stem for stem in sorted(files)}
     if len(sys.argv) < 2 or sys.argv[1] not in names:
-        sys.exit(f"usage: python -m benchmarks NAME [OPTIONS]\n  have  {', '.join(names)}")
+        sys.exit(f"usage: python -m benchmarks NAME [OPTIONS]\n  have  {', '.join(sorted(names))}")
     sys.path.insert(0, str(HERE))
     name = sys.argv.pop(1)
-    sys.argv[0] = str(HERE / f"{name}.py")
+    sys.argv[0] = str(HERE / f"{names[name]}.py")
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -22,7 +22,7 @@ import torch
 import contenders
 from contenders import CLIP, LR, Batch, Model, Step
 from growth import BASE, SMALL, SMALL_VALUES, VALUES, Size, growth, shown, sizes
-from models import export, measured
+from networks import export, measured
 from onnxtrain import Trainer, onnxblock
 from report import append, needs_gpu, table
 

@@ -18,8 +18,9 @@ import pathlib
 import resource
 import subprocess
 import sys
+import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from onnxtrain.cli.console import say, table
 from report import RESULTS, conditions
@@ -56,6 +57,7 @@ NO_WEIGHTS = "the model has no weight that could be trained"
 COLUMNS = ("package", "file", "result", *STAGES, "reason", "cure")
 
 Row = dict[str, str]
+_one_at_a_time = threading.Lock()
 
 
 def download(name: str, version: str) -> pathlib.Path:
@@ -121,8 +123,8 @@ def _row(found: dict[str, dict[str, object]], end: str) -> Row:
     return {**cells, "result": "no" if reason else "trained", "reason": first, "cure": cure}
 
 
-def examined(only: str, seconds: float, jobs: int) -> list[Row]:
-    """A row for every file, the same content only once."""
+def examined(only: str, seconds: float, jobs: int, keep: Callable[[Row], object]) -> list[Row]:
+    """A row for every file, the same content only once; each is kept as soon as it is there."""
     files = []
     seen: set[str] = set()
     for name, version in PACKAGES:
@@ -139,6 +141,8 @@ def examined(only: str, seconds: float, jobs: int) -> list[Row]:
         row = {"package": f"{name} {version}", "file": shown, **row}
         text = f"{row['result']:8} {row['package']} {shown} {row['gradient']} {row['reason']}"
         say(text, stderr=True)
+        with _one_at_a_time:
+            keep(row)
         return row
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -153,20 +157,17 @@ def markdown(rows: list[Row]) -> str:
     )
 
 
-def save(rows: list[Row]) -> pathlib.Path:
-    """Write the rows to ``results/zoo.csv``, where those of other files stay."""
+def save(row: Row) -> None:
+    """Write a row to ``results/zoo.csv``, where those of other files stay."""
     path, kept = RESULTS / "zoo.csv", {}
     if path.exists():
         with path.open(newline="") as file:
             kept = {(row["package"], row["file"]): row for row in csv.DictReader(file)}
-    for row in rows:
-        made = {**conditions(), **{c: row[c] for c in COLUMNS}}
-        kept[row["package"], row["file"]] = made
+    kept[row["package"], row["file"]] = {**conditions(), **{c: row[c] for c in COLUMNS}}
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=[*conditions(), *COLUMNS])
         writer.writeheader()
         writer.writerows(kept[key] for key in sorted(kept))
-    return path
 
 
 def main() -> None:
@@ -177,7 +178,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="time limit for a file")
     parser.add_argument("--jobs", type=int, default=2, help="files that are examined at a time")
     asked = parser.parse_args()
-    rows = examined(asked.only, asked.seconds, asked.jobs)
+    keep = save if asked.save else lambda row: None
+    rows = examined(asked.only, asked.seconds, asked.jobs, keep)
     table("ONNX files of public packages", COLUMNS, [[row[c] for c in COLUMNS] for row in rows])
     counts = collections.Counter(row["result"] for row in rows)
     say(
@@ -186,8 +188,6 @@ def main() -> None:
     )
     if asked.markdown:
         asked.markdown.write_text(markdown(rows))
-    if asked.save and rows:
-        say(f"written to {save(rows)}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 from onnxtrain.kernels.library import declared_kernels
 from onnxtrain.kernels.ordered import combine_at, scanned
 from onnxtrain.testing.case import Case, Input, given
+from onnxtrain.testing.cases.flash_attention import causal_row, grad_row
 from onnxtrain.testing.model import draw, feeds_of, one_node_model, run_model
 from onnxtrain.testing.table import table, trial_types
 from onnxtrain.types import MS, DataType, dtype_name
@@ -191,6 +192,8 @@ CROWDED: dict[str, Callable[[int], Case]] = {
     "PadAndUnflatten": lambda n: row(
         "PadAndUnflatten", [spread(n, 3), crowded(50, n), sizes(5, 10)]
     ),
+    "FlashAttention": lambda n: causal_row(1, 2, math.isqrt(n), 16),
+    "FlashAttentionGrad": lambda n: grad_row(1, 2, math.isqrt(n), 16),
     **{f"ScatterElements-{how}": _scatter_elements(how) for how in ("add", "mul", "max", "min")},
     **{f"ScatterND-{how}": _scatter_nd(how) for how in ("add", "mul", "max", "min")},
     "MaxPoolGrad": lambda n: row(

@@ -85,7 +85,9 @@ def test_a_torch_function_as_loss_gives_the_same_training(name, device):
     def loss(outputs, batch):
         return F.cross_entropy(outputs["scores"], batch["labels"])
 
-    by_name, by_function = trainer_of(example, device), trainer_of(example, device, loss=loss)
+    # AdamW would divide gradients that are nothing but rounding by themselves
+    by_name = trainer_of(example, device, optimizer="sgd")
+    by_function = trainer_of(example, device, optimizer="sgd", loss=loss)
     for _ in range(3):
         first = by_name.step(batch_of(example))
         second = by_function.step(batch_of(example))

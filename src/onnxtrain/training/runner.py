@@ -83,7 +83,7 @@ class Runner:
         )
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
-        join(model)
+        join(model, on_gpu=device.type == "cuda")
         self.plan = planned(model, default_registry(), lowering, state=state)
         self.program = Program(self.plan, device, state, seed=options.seed, groups=options.groups)
         self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]

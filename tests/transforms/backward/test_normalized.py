@@ -53,7 +53,7 @@ def _trained(steps: tuple, monkeypatch) -> tuple[list[str], list[float], dict[st
 
 
 def test_only_a_relu_that_alone_reads_the_norm_is_joined(monkeypatch) -> None:
-    ops, losses, state = _trained(backward.STEPS, monkeypatch)
+    ops, losses, state = _trained((*backward.STEPS, *backward.ON_GPU), monkeypatch)
     plain, expected, other = _trained((), monkeypatch)
     assert (ops.count("BatchNormRelu"), ops.count("BatchNormReluGrad")) == (1, 1)
     assert (ops.count("BatchNormInternal"), ops.count("Relu")) == (1, 1)

@@ -11,6 +11,7 @@ from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward import join
+from onnxtrain.transforms.backward.residual import join_residuals
 
 BLOCK = """
     {y}_n = LayerNormalization(x{i}, scale, shift)
@@ -37,7 +38,7 @@ def _model(blocks: int, more: str = "") -> onnx.ModelProto:
 def _gradients(model: onnx.ModelProto, joined: bool) -> tuple[int, list[np.ndarray]]:
     names = ["x0", "scale", "shift", "w"]
     graph = prepare(load_model(build_gradient_graph(model, names, ["loss"], loss="loss")))
-    count = join(graph) if joined else 0
+    count = join_residuals(graph) if joined else 0
     session = InferenceSession(ir.to_proto(graph).SerializeToString())
     x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
     return count, session.run([f"{name}_grad" for name in names], {"x0": x})

@@ -67,7 +67,8 @@ def flash_attention_grad(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """dq, dk, dv, and d mask where the mask is added.
 
-    With p = exp(scores - logsumexp): ds = p·(dy·vᵀ - Σ dy·y), dq = ds·k·scale, dk = dsᵀ·q·scale, dv = pᵀ·dy, d mask = ds.
+    With p = exp(scores - logsumexp): ds = p·(dy·vᵀ - Σ dy·y), dq = ds·k·scale,
+    dk = dsᵀ·q·scale, dv = pᵀ·dy, d mask = ds.
     """
     call = backends.Call(q, k, v, mask, dropout, bool(is_causal), scale, deterministic)
     saved = backends.Saved(y, logsumexp, seed, offset)

@@ -32,7 +32,7 @@ class Launch:
     stages: int
 
 
-LAUNCHES = {2: Launch(32, 2, 1), 4: Launch(32, 2, 1)}
+LAUNCHES = {2: Launch(32, 2, 1), 4: Launch(32, 1, 1)}
 """By the bytes of a score."""
 
 

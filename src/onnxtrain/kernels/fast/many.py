@@ -47,30 +47,6 @@ __all__ = [
 
 
 @triton.jit
-def _numbers(
-    out,
-    rate,
-    step,
-    epsilon,
-    ALPHA: tl.constexpr,
-    BETA: tl.constexpr,
-    SCALED: tl.constexpr,
-    CORRECTED: tl.constexpr,
-):
-    """Rate, 1 - alpha^t, √(1 - beta^t) and epsilon (by that root): what a step needs of its t."""
-    first = tl.full((), 1.0, tl.float64)
-    root = first
-    if CORRECTED:
-        count = tl.load(step).to(tl.float64)
-        first = 1.0 - tl.exp2(count * ALPHA)
-        root = tl.sqrt(1.0 - tl.exp2(count * BETA))
-    tl.store(out, tl.load(rate).to(tl.float32))
-    tl.store(out + 1, first.to(tl.float32))
-    tl.store(out + 2, root.to(tl.float32))
-    tl.store(out + 3, (epsilon / root if SCALED else root * 0.0 + epsilon).to(tl.float32))
-
-
-@triton.jit
 def _adam_w(
     table,
     chunks,
@@ -258,11 +234,19 @@ def adam_numbers(
     scaled: bool,
     corrected: bool,
 ) -> Tensor:
-    """Rate, 1 - alpha^t, √(1 - beta^t), epsilon (by that root if ``scaled``), on the device."""
-    out = torch.empty(4, dtype=torch.float32, device=rate.device)
-    logarithms = [math.log2(beta) if beta > 0 else -1e300 for beta in betas]
-    _numbers[(1,)](out, rate, step, epsilon, *logarithms, scaled, corrected, num_warps=1)
-    return out
+    """Rate, 1 - alpha^t, √(1 - beta^t), epsilon (by that root if ``scaled``), on the device.
+
+    Computed in float64: in float32 nothing of 1 - 0.999 would be right behind the fifth digit.
+    """
+    wide = rate.reshape(()).to(torch.float64)
+    first = root = torch.ones_like(wide)
+    if corrected:
+        count = step.reshape(()).to(torch.float64)
+        logarithms = [math.log(beta) if beta > 0 else -math.inf for beta in betas]
+        first, second = (-torch.expm1(count * logarithm) for logarithm in logarithms)
+        root = second.sqrt()
+    small = epsilon / root if scaled else torch.full_like(root, epsilon)
+    return torch.stack([wide, first, root, small]).to(torch.float32)
 
 
 def adam_w(

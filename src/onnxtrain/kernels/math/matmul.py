@@ -77,7 +77,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return product
     if b.ndim != 2 or a.ndim < 2 or not a.is_cuda:
         return torch.matmul(a, b)
-    flat = a.reshape(-1, a.shape[-1])
+    flat = a.flatten(0, -2)
     out = _room(flat, b)
     if out is None:
         return torch.matmul(a, b)

@@ -72,8 +72,30 @@ def adam_w(
         )
         many.adam_w_by(given, numbers, form.betas, decays, skip=skipped)
         return
-    _portable(given[:4], rate, step, form, skipped)
+    exact = any(weight.dtype is torch.float64 for weight in given[0])
+    (_exact if exact else _portable)(given[:4], rate, step, form, skipped)
     write(given[0], given[4] if copies else None)
+
+
+def _exact(
+    lists: Sequence[Tensors], rate: Tensor, step: Tensor, form: AdamW, skipped: Tensor | None
+) -> None:
+    """The step in float64, one tensor after the other: torch's kernels take float32 numbers."""
+    length, count = scalar(rate, torch.float64), scalar(step, torch.float64)
+    first = root = torch.ones_like(length)
+    if form.corrected:
+        first, second = (1 - torch.pow(beta, count) for beta in form.betas)
+        root = second.sqrt()
+    (alpha, beta), left = form.betas, 1 - length * form.decay
+    for weight, gradient, m, v in zip(*lists, strict=True):
+        g = gradient.to(torch.float64)
+        new_m, new_v = alpha * m + (1 - alpha) * g, beta * v + (1 - beta) * g * g
+        if form.after:
+            new = (weight - length * root / first * new_m / (new_v.sqrt() + form.epsilon)) * left
+        else:
+            new = weight * left - length * new_m / (first * (new_v.sqrt() / root + form.epsilon))
+        for old, value in ((weight, new), (m, new_m), (v, new_v)):
+            old.copy_(value if skipped is None else torch.where(skipped == 1, old, value))
 
 
 def _portable(

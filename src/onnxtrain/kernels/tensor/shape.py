@@ -14,7 +14,7 @@ from onnxtrain.kernels.tensor.axes import axes_of, axis_of, scalar
 from onnxtrain.types import MS
 
 
-@kernel("Identity", view="input", whole=True)
+@kernel("Identity", view="input")
 def identity(input: Any) -> Any:
     """The input itself: a tensor, a sequence or an optional."""
     return input

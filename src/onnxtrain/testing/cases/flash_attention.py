@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.testing.case import Case, Input, normal
+from onnxtrain.testing.autograd import pulled_back
+from onnxtrain.testing.case import Case, Input, given, normal, only
 from onnxtrain.types import FLOATS, OWN, DataType
 
 
@@ -55,12 +56,53 @@ def _row(name: str, *inputs: Input, **attributes: Any) -> Case:
                 dtypes=FLOATS)  # fmt: skip
 
 
+def _fixed(index: int, *shape: int) -> Input:
+    """Queries (0), keys (1) or values (2) that do not depend on the generator."""
+
+    def make(_: torch.Generator) -> Tensor:
+        return normal(*shape).make(torch.Generator().manual_seed(index))
+
+    return Input(make)
+
+
+def _saved(which: str, *shape: int) -> Input:
+    """What the operator leaves for its gradient, for the fixed queries, keys and values."""
+
+    def make(generator: torch.Generator) -> Tensor:
+        q, k, v = (_fixed(index, *shape).make(generator) for index in range(3))
+        if which == "y":
+            return _attended(q, k, v, is_causal=1)
+        scores = torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(shape[-1])
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return torch.logsumexp(scores.masked_fill(ahead, -torch.inf), -1)
+
+    return Input(make, None if which == "y" else DataType.FLOAT, grad=False)
+
+
+def _grad(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **options: Any) -> Any:
+    return pulled_back(lambda *given: _attended(*given, **options), [q, k, v], dy)
+
+
+def grad_row(*shape: int) -> Case:
+    """The gradient of causal attention."""
+    state = [given([0]), given([0])]
+    inputs = [normal(*shape), *(_fixed(index, *shape) for index in range(3)), None,
+              _saved("y", *shape), _saved("logsumexp", *shape), *state]  # fmt: skip
+    return Case("FlashAttentionGrad", inputs, _grad, {"is_causal": 1}, domain=OWN, outputs=3,
+                dtypes=only(DataType.FLOAT, DataType.BFLOAT16), gradient=False)  # fmt: skip
+
+
+def causal_row(*shape: int) -> Case:
+    """Causal attention."""
+    return _row("causal", *[normal(*shape) for _ in range(3)], is_causal=1)
+
+
 _Q, _K, _V = normal(2, 3, 5, 8), normal(2, 3, 7, 8), normal(2, 3, 7, 6)
 _SQUARE = [normal(2, 4, 6, 16), normal(2, 4, 6, 16), normal(2, 4, 6, 16)]
 
 CASES = [
     _row("plain", *_SQUARE),
-    _row("causal", *_SQUARE, is_causal=1),
+    causal_row(2, 4, 6, 16),
     _row("scale", _Q, _K, _V, scale=0.2),
     _row("causal-longer-keys", _Q, _K, _V, is_causal=1),
     _row("opened", _Q, _K, _V, _open(2, 1, 5, 7)),
@@ -69,5 +111,6 @@ CASES = [
     _row("added", *_SQUARE, normal(2, 4, 6, 6)),
     _row("added-broadcast", _Q, _K, _V, normal(3, 1, 7)),
     _row("shared-heads", normal(2, 4, 5, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 8), is_causal=1),
+    grad_row(2, 3, 6, 16),
     _row("one-query", normal(1, 2, 1, 8), normal(1, 2, 9, 8), normal(1, 2, 9, 8)),
 ]  # fmt: skip

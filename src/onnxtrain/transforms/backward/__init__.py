@@ -13,6 +13,7 @@ from onnxtrain.transforms.backward.normalized import join_normalized
 from onnxtrain.transforms.backward.products import turn_products
 from onnxtrain.transforms.backward.projection import join_projections
 from onnxtrain.transforms.backward.residual import join_residuals
+from onnxtrain.transforms.backward.skip import join_skips
 
 __all__ = ["join"]
 
@@ -22,10 +23,12 @@ STEPS = (
     turn_products,
     join_projections,
     join_bias_sums,
-    join_normalized,
+    join_skips,
 )
+ON_GPU = (join_normalized,)
+"""What saves time on a GPU and costs memory on a CPU."""
 
 
-def join(model: ir.Model) -> int:
+def join(model: ir.Model, on_gpu: bool = False) -> int:
     """Join what forward and backward share, in place; gives the number of places."""
-    return sum(step(model) for step in STEPS)
+    return sum(step(model) for step in (*STEPS, *(ON_GPU if on_gpu else ())))

@@ -30,6 +30,8 @@ from architectures.convolutional import ResNet
 
 GPT2 = (12, 768, 50257, 1024)
 BERT = (24, 1024, 30522, 512)
+SLOW_TO_COMPILE = ("bert",)
+"""Compiling takes two minutes, and the step is no faster than the eager one then."""
 SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
 
 
@@ -138,6 +140,7 @@ def rows(name: str, model: Model, small: bool, peers: bool) -> list[dict[str, ob
     ways: dict[str, Callable[[], Step]] = {"onnxtrain bf16": lambda: ours(model, proto, batch)}
     if peers:
         ways["torch eager autocast"] = lambda: contenders.torch_step(model, module, batch)
+    if peers and name not in SLOW_TO_COMPILE:
         ways["torch.compile autocast"] = lambda: contenders.torch_step(model, module, batch, True)
     if peers and name == "gpt2":
         size = SMALL_GPT2 if small else GPT2
