@@ -91,7 +91,10 @@ def export(name: str, model: Model, module: torch.nn.Module, batch: Batch) -> on
 
 
 def measured(make: Callable[[], Step], repeats: int = 20) -> dict[str, float]:
-    """Median time of a step, the most memory a step holds, and how long the first one took."""
+    """Median time of a step, the memory that is held, and how long the first one took.
+
+    What torch calls allocated leaves out the pool of a recorded step; what it reserved has it.
+    """
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

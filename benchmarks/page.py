@@ -97,8 +97,7 @@ def model_table(rows: list[Row]) -> str:
         "way": "way",
         "ms": "ms",
         "tokens or images/s": "tokens or images/s",
-        "peak GB": "peak GB",
-        "reserved GB": "reserved GB",
+        "GB held": "reserved GB",
     }
     return markdown(titles, rows)
 
@@ -111,8 +110,7 @@ def scaling_table(rows: list[Row]) -> str:
         "ms per unit": "ms per unit",
         "times the size": "size grew",
         "times the time": "ms grew",
-        "peak GB": "peak GB",
-        "reserved GB": "reserved GB",
+        "GB held": "reserved GB",
         "torch eager ms": "torch ms",
         "its times the time": "torch ms grew",
     }

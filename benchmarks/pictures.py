@@ -124,7 +124,7 @@ def bars(axes: Axes, rows: list[Row], most: int) -> None:
     axes.barh(places, times, height=0.42, color=colours)
     for place, row, ms in zip(places, rows, times, strict=True):
         axes.text(0, place - 0.27, row["way"], va="bottom", fontsize=8.5)
-        note = f" {page.short(row['ms'])} ms, {page.short(row['peak GB'])} GB"
+        note = f" {page.short(row['ms'])} ms, {page.short(row['reserved GB'])} GB"
         axes.text(ms, place, note, va="center", fontsize=8.5)
     axes.set_xlim(0, 1.75 * max(times))
     axes.set_ylim(most - 0.6, -0.8)
