@@ -55,6 +55,10 @@ class TorchGroups(Groups):
         self._groups: dict[tuple[int, ...], Any] = {}
         self._add([tuple(range(mesh.world_size)), *mesh.all_groups()])
         self._world = self._groups[tuple(range(mesh.world_size))]
+        if self._backend == HOST_BACKEND:
+            # a rank that has nothing to do must not leave while others are still connecting
+            with _explained("meet all ranks", self.timeout):
+                dist.barrier(group=self._world)
 
     def _add(self, groups: list[tuple[int, ...]]) -> None:
         """Make groups; all processes do, whether they are members or not."""
