@@ -60,7 +60,8 @@ def _fixed(index: int, *shape: int) -> Input:
     """Queries (0), keys (1) or values (2) that do not depend on the generator."""
 
     def make(_: torch.Generator) -> Tensor:
-        return normal(*shape).make(torch.Generator().manual_seed(index))
+        drawn: Tensor = normal(*shape).make(torch.Generator().manual_seed(index))
+        return drawn
 
     return Input(make)
 
