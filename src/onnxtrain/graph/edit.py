@@ -129,5 +129,5 @@ def take_over(old: ir.Value, new: ir.Value) -> None:
     """Let a new value stand for an old one everywhere, under its name."""
     name = old.name
     old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name = f"{name}_replaced"
+    old.name = f"{name}_replaced" if name else name
     new.name, new.type, new.shape = name, old.type, old.shape

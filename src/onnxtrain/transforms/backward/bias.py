@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _GELUS = {"FastGeluGrad": "tanh", "GeluGrad": "none"}
@@ -71,9 +72,6 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node) -> None:
     )
     graph.insert_before(node, joined)
     for old, new in zip((node.outputs[0], total.outputs[0]), joined.outputs, strict=True):
-        new.type, new.shape = old.type, old.shape
-        name = old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}_apart", name
+        take_over(old, new)
     graph.remove(total, safe=True)
     graph.remove(node, safe=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import is_used
+from onnxtrain.graph.edit import is_used, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _GRADIENTS = {
@@ -72,13 +72,9 @@ def _join(graph: ir.Graph, node: ir.Node, grad: ir.Node) -> None:
         num_outputs=2,
         name=f"{node.name}_WithGrad",
     )
-    for new, old in zip(joined.outputs, (d_scores, loss), strict=True):
-        new.type, new.shape = old.type, old.shape
     graph.insert_before(node, joined)
     for new, old in zip(joined.outputs, (d_scores, loss), strict=True):
-        name = old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}_apart", name
+        take_over(old, new)
     for dead in (grad, node):
         assert not any(is_used(value) for value in dead.outputs)
         graph.remove(dead, safe=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _NORM, _NORM_GRAD = (MS, "BatchNormInternal"), (MS, "BatchNormalizationGrad")
@@ -78,6 +79,4 @@ def _join(graph: ir.Graph, norm: ir.Node, relu: ir.Node, relu_grad: ir.Node, gra
 def _take(node: ir.Node, values: Sequence[ir.Value]) -> None:
     """Let the outputs of a node take the places and names of other values."""
     for new, old in zip(node.outputs, values, strict=True):
-        new.type, new.shape, name = old.type, old.shape, old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}_apart" if name else "", name
+        take_over(old, new)

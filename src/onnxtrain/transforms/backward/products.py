@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import ONNX
 
 
@@ -50,12 +51,8 @@ def _turn(graph: ir.Graph, node: ir.Node) -> None:
         name=f"{product.name}_Turned",
     )
     turned.attributes.update(kept)
-    old, new = node.outputs[0], turned.outputs[0]
-    new.type, new.shape = old.type, old.shape
     graph.insert_before(product, turned)
-    name = old.name
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name, new.name = f"{name}_apart", name
+    take_over(node.outputs[0], turned.outputs[0])
     graph.remove(node, safe=True)
     graph.remove(product, safe=True)
 

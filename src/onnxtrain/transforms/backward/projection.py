@@ -9,7 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import remove_dead, unique_name
+from onnxtrain.graph.edit import remove_dead, take_over, unique_name
 from onnxtrain.types import MS, ONNX, OWN
 
 LEAST = 1024
@@ -190,14 +190,14 @@ def _join(graph: ir.Graph, found: _Found) -> None:
     graph.insert_before(loss, joined)
     given = [loss.outputs[1], *found.d_x[:1]]
     for new, old in zip(joined.outputs[:2], given, strict=False):
-        _replace(old, new)
+        take_over(old, new)
     _fill(graph, joined.outputs[1], found.x)
     _fill(graph, joined.outputs[2], w)
     for old, rows_are_classes in found.d_w:
         new = joined.outputs[2]
-        _replace(old, new if rows_are_classes else _transposed(graph, new, loss))
+        take_over(old, new if rows_are_classes else _transposed(graph, new, loss))
     for old in found.d_bias:
-        _replace(old, joined.outputs[3])
+        take_over(old, joined.outputs[3])
     if found.bias is not None:
         _fill(graph, joined.outputs[3], found.bias)
     else:
@@ -212,15 +212,6 @@ def _fill(graph: ir.Graph, value: ir.Value, like: ir.Value) -> None:
     """Type and name of an output that may have none yet."""
     value.type, value.shape = value.type or like.type, value.shape or like.shape
     value.name = value.name or unique_name(graph, f"{like.name}_grad_joined")
-
-
-def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Let a value take the place and the name of another one."""
-    if new.type is None or new.name is None:
-        new.type, new.shape = old.type, old.shape
-    name = old.name
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name, new.name = f"{name}_apart", name
 
 
 def _transposed(graph: ir.Graph, value: ir.Value, before: ir.Node) -> ir.Value:

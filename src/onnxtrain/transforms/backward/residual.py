@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _JOINED = "LayerNormalizationGradAdd"
@@ -70,10 +71,7 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, residual: ir.Value) ->
     graph.insert_before(node, joined)
     pairs = list(zip((total.outputs[0], *node.outputs[1:]), joined.outputs, strict=True))
     for old, new in pairs:
-        new.type, new.shape = old.type, old.shape
-        name = old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}_apart" if name else "", name
+        take_over(old, new)
     graph.remove(total, safe=True)
     graph.remove(node, safe=True)
     return joined

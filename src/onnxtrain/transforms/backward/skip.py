@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import MS, ONNX, DataType
 
 _NARROW = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
@@ -80,9 +81,7 @@ def _join(graph: ir.Graph, total: ir.Node, norm: ir.Node) -> None:
         (joined.outputs[3], total.outputs[0]),
     ]
     for new, old in pairs:
-        new.type, new.shape, name = old.type, old.shape, old.name
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}_apart" if name else "", name
+        take_over(old, new)
     for new in joined.outputs[len(norm.outputs) : 3]:
         new.name = ""
     graph.remove(norm, safe=True)
