@@ -28,12 +28,16 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
 
 
+ROUNDINGS = 4 * 2.0**-24
+"""What a chain of a few float32 roundings may cost: one number's distance in torch is luck."""
+
+
 def near(ours: Tensor, torchs: Tensor, true: Tensor) -> None:
     """As close to the truth as twice torch's own distance."""
     scale = true.norm()
     error, allowed = (ours.double() - true).norm() / scale, (torchs.double() - true).norm() / scale
     assert ours.shape == true.shape and ours.dtype == torchs.dtype
-    assert error <= 2 * allowed + 1e-7, f"{error} is more than twice {allowed}"
+    assert error <= 2 * allowed + ROUNDINGS, f"{error} is more than twice {allowed}"
 
 
 def drawn(*shape: int, device: str, dtype: str) -> Tensor:
