@@ -10,7 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onnxtrain.kernels.activation.softmax import log_softmax_grad, softmax_grad
+from onnxtrain.kernels.activation.softmax import (
+    log_softmax,
+    log_softmax_grad,
+    softmax,
+    softmax_grad,
+)
 from onnxtrain.kernels.loss.cross_entropy import (
     softmax_cross_entropy_loss,
     softmax_cross_entropy_loss_grad,
@@ -68,6 +73,35 @@ def softmax_rows() -> Iterator[Row]:
                     dy.double() - y.double().exp() * dy.double().sum(axis, keepdim=True)
                 ),
             )
+
+
+def softmax_forward_rows() -> Iterator[Row]:
+    for shape, axis in [
+        ((192, 1024, 1024), -1),
+        ((32, 1024, 4096), 1),
+        ((65536, 128), -1),
+        ((512, 131072), -1),
+        ((256, 256), -1),
+    ]:
+        for dtype in (BF16, F32):
+            x = draw(*shape, dtype=dtype)
+            for name, ours, torchs in (
+                ("Softmax", softmax, torch.softmax),
+                ("LogSoftmax", log_softmax, torch.log_softmax),
+            ):
+
+                def peer(x=x, axis=axis, torchs=torchs) -> Tensor:
+                    return torchs(x, axis)
+
+                yield Row(
+                    name,
+                    f"{shape} axis {axis}",
+                    dtype,
+                    2 * x.nbytes,
+                    lambda x=x, axis=axis, ours=ours: ours(x, axis=axis),
+                    with_compiled({"torch": peer}, peer),
+                    lambda x=x, axis=axis, torchs=torchs: torchs(x.double(), axis),
+                )
 
 
 def norm_rows() -> Iterator[Row]:
@@ -129,7 +163,8 @@ def loss_rows() -> Iterator[Row]:
             moved = 2 * z.numel() * dtype.itemsize
             shape = f"({rows}, {classes})"
             peers = with_compiled({"torch": peer}, peer)
-            yield Row("CrossEntropy+Grad", shape, dtype, moved, both, peers, truth)
+            # two operators, with log probabilities that are written by one and read by the other
+            yield Row("CrossEntropy+Grad", shape, dtype, 2 * moved, both, peers, truth)
             yield Row("CrossEntropy+Grad fused", shape, dtype, moved, fused, peers, truth)
 
             def in_place(z=z, labels=labels) -> Tensor:

@@ -13,7 +13,14 @@ import torch
 
 import op_row
 from op_row import Call, Row
-from op_rows import gather_rows, loss_rows, norm_rows, optimizer_rows, softmax_rows
+from op_rows import (
+    gather_rows,
+    loss_rows,
+    norm_rows,
+    optimizer_rows,
+    softmax_forward_rows,
+    softmax_rows,
+)
 from op_rows_step import (
     column_rows,
     dropout_rows,
@@ -31,6 +38,7 @@ FAMILIES = {
     "update": update_rows,
     "dropout": dropout_rows,
     "linear_loss": linear_loss_rows,
+    "softmax_forward": softmax_forward_rows,
     "softmax": softmax_rows,
     "norm": norm_rows,
     "loss": loss_rows,
@@ -39,10 +47,23 @@ FAMILIES = {
 }
 
 
+SHORT = 0.05
+"""Milliseconds below which a call is measured three times, in turn with its peers."""
+
+
 def milliseconds(call: Call) -> float:
     import triton.testing
 
     return float(triton.testing.do_bench(call, warmup=10, rep=60, return_mode="median"))
+
+
+def in_turn(calls: dict[str, Call]) -> dict[str, float]:
+    """Milliseconds of each call; of short ones the best of three, what they share being noise."""
+    found = {name: milliseconds(call) for name, call in calls.items()}
+    if min(found.values()) < SHORT:
+        for _ in range(2):
+            found = {name: min(found[name], milliseconds(call)) for name, call in calls.items()}
+    return found
 
 
 def error(found: Any, true: Any) -> float:
@@ -61,8 +82,8 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
                 f"{row.name} {row.shape} {row.dtype}: error {wrong}, allowed {allowed}"
             )
         del true
-    ours = milliseconds(row.ours)
-    peers = {name: milliseconds(call) for name, call in row.peers.items()}
+    peers = in_turn({"": row.ours, **row.peers})
+    ours = peers.pop("")
     best = min(peers, key=peers.__getitem__)
     return {
         "operator": row.name,

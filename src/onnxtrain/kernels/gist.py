@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import BOOL, FLOATS, MS, DataType
@@ -39,6 +40,9 @@ def unbinarize(x: Tensor, *, to: int) -> Tensor:
 @kernel("GistPack1Encoder", domain=MS, T=FLOATS | BOOL, T1={DataType.UINT8})
 def pack1(x: Tensor) -> Tensor:
     """The bits x > 0 in row-major order, eight a byte, the first one highest, the rest 0."""
+    if fast.ready(x) and (quick := fast.load("gist")).takes(x):
+        found: Tensor = quick.pack1(x)
+        return found
     bits = (x > 0).reshape(-1).to(torch.uint8)
     bits = F.pad(bits, (0, -bits.numel() % TILE)).reshape(-1, TILE)
     return (bits << _places(x)).sum(-1, dtype=torch.uint8)
@@ -47,11 +51,22 @@ def pack1(x: Tensor) -> Tensor:
 @kernel("GistPack1Decoder", domain=MS, needs=["out_shape"], T=FLOATS | BOOL, T1={DataType.UINT8})
 def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     """The bits as 0 and 1, in the shape that the graph declares; flat if it declares none."""
-    bits = ((x.reshape(-1, 1) >> _places(x)) & 1).reshape(-1).to(to_torch(to))
+    kind = to_torch(to)
+    bits: Tensor
+    if _read_fast(x, kind, x.numel() * TILE):
+        bits = fast.load("gist").unpack1(x, kind)
+    else:
+        bits = ((x.reshape(-1, 1) >> _places(x)) & 1).reshape(-1).to(kind)
     if out_shape is None:
         return bits
     shape = torch.Size(_completed(out_shape, bits.numel()))
     return bits[: shape.numel()].reshape(shape)
+
+
+def _read_fast(x: Tensor, kind: torch.dtype, elements: int) -> bool:
+    """Whether Triton may decode bytes to so many elements of a type."""
+    whole = x.is_contiguous() and elements % TILE == 0
+    return x.is_cuda and whole and kind in fast.TYPES and elements >= fast.SMALLEST
 
 
 def _places(like: Tensor) -> Tensor:
@@ -118,6 +133,9 @@ def pack_msfp15(x: Tensor) -> Tensor:
     """
     if x.numel() < TILE:
         return pack8(x)
+    if fast.ready(x) and (quick := fast.load("gist")).takes(x):
+        found: Tensor = quick.pack_msfp15(x)
+        return found
     bits = _saturated(x, torch.finfo(torch.float32).max).reshape(-1).contiguous().view(torch.int32)
     exponent = (bits >> 23) & 255
     tile, place = _tiles(x)
@@ -135,6 +153,9 @@ def unpack_msfp15(x: Tensor, *, to: int) -> Tensor:
     """±m·2^(s-132), with s put together from bit 7 of a tile's bytes; +0 where m is 0."""
     if x.numel() < TILE:
         return unpack8(x, to=to)
+    if _read_fast(x, to_torch(to), x.numel()):
+        found: Tensor = fast.load("gist").unpack_msfp15(x, to_torch(to))
+        return found
     codes = x.reshape(-1).to(torch.int64)
     tile, place = _tiles(x)
     whole = codes.numel() // TILE * TILE

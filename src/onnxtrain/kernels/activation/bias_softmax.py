@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.activation.dropout import dropout_grad, dropped
 from onnxtrain.kernels.activation.mask import drop, keep_mask, rate_of
-from onnxtrain.kernels.activation.softmax import as_rows, softmax_grad
+from onnxtrain.kernels.activation.softmax import as_rows, softmax, softmax_grad
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -33,7 +34,7 @@ def bias_softmax(data: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcas
         total = rows.reshape(count, rows.shape[0] // count, width) + bias_rows.unsqueeze(1)
     else:
         total = rows.reshape(rows.shape[0] // count, count, width) + bias_rows
-    return torch.softmax(total, -1).view(data.shape)
+    return softmax(total).view(data.shape)
 
 
 @kernel("BiasSoftmaxDropout", domain=MS, T=FLOATS, host=["ratio"], needs=["rng"], outputs=3)
@@ -49,9 +50,10 @@ def bias_softmax_dropout(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """s = BiasSoftmax(data, bias); Y = s / (1 - ratio) where the mask is true; also mask and s."""
     rate = rate_of(ratio)
-    softmax = bias_softmax(data, bias, axis=axis, is_inner_broadcast=is_inner_broadcast)
-    mask = keep_mask(softmax, rate, seed, rng)
-    return drop(softmax, mask, rate), mask, softmax
+    found = bias_softmax(data, bias, axis=axis, is_inner_broadcast=is_inner_broadcast)
+    if rate == 0:
+        return found.clone(), keep_mask(found, rate, seed, rng), found
+    return (*dropped(found, rate, seed, rng), found)
 
 
 @kernel("SoftmaxDropoutGrad", domain=MS, T=FLOATS, host=["ratio"])
@@ -59,6 +61,7 @@ def softmax_dropout_grad(
     dy: Tensor, mask: Tensor, softmax_y: Tensor, ratio: float | None = None, *, axis: int
 ) -> Tensor:
     """dX = SoftmaxGrad(DropoutGrad(dY, mask, ratio), y), over all axes from ``axis`` on."""
-    rate = rate_of(ratio)
-    inner = drop(dy, mask.reshape(dy.shape), rate)
+    rate, mask = rate_of(ratio), mask.reshape(dy.shape)
+    # a rate of zero makes DropoutGrad pass over the mask; here the mask counts
+    inner = dropout_grad(dy, mask, rate, True) if rate else drop(dy, mask, rate)
     return softmax_grad(as_rows(inner, axis), as_rows(softmax_y, axis), axis=1).view(dy.shape)

@@ -64,6 +64,13 @@ def dropout(
     rate = _rate(ratio, training_mode)
     if rate == 0:
         return data, keep_mask(data, rate, seed, rng) if any(wanted[1:]) else None
+    return dropped(data, rate, seed, rng)
+
+
+def dropped(
+    data: Tensor, rate: float, seed: int | None, rng: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Y = data / (1 - rate) where the mask is true, else 0; the mask. The rate is not 0."""
     if quick := _fast(data, seed):
         pair: tuple[Tensor, Tensor] = quick.drop(data, rate, seed, rng)
         return pair

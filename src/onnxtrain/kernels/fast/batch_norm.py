@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import multiprocessors, power
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,24 +33,21 @@ LAUNCHES = {2: Launch(128, 64, 4, 4, 3), 4: Launch(128, 64, 4, 4, 3)}
 """By the bytes of an element."""
 
 
+@Compiled
 @triton.jit
 def _moments(parts, x, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """Σ (x - x₀) and Σ (x - x₀)², x₀ being the first row: large means then cost no precision."""
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     origin = tl.load(x + column, fits, 0.0).to(tl.float32)[None, :]
     total = tl.zeros((R, C), tl.float32)
     square = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at, mask = places(first, rows, columns, column, fits, R)
         value = tl.where(mask, tl.load(x + at, mask, 0.0).to(tl.float32) - origin, 0.0)
         total += value
         square += value * value
-    place = tl.program_id(1) * columns + column
-    tl.store(parts + place, tl.sum(total, 0), fits)
-    tl.store(parts + tl.num_programs(1) * columns + place, tl.sum(square, 0), fits)
+    store_sums(parts, 0, total, columns, column, fits)
+    store_sums(parts, 1, square, columns, column, fits)
 
 
 @triton.jit
@@ -63,6 +61,7 @@ def _added(parts, count, columns, column, fits, P: tl.constexpr, C: tl.constexpr
     return tl.sum(total, 0)
 
 
+@Compiled
 @triton.jit
 def _statistics(
     statistics,
@@ -78,8 +77,7 @@ def _statistics(
     C: tl.constexpr,
 ):
     """Mean, variance and 1/deviation of each column, and y = x·factor + summand."""
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     total = _added(parts, count, columns, column, fits, P, C) / rows
     square = _added(parts + count * columns, count, columns, column, fits, P, C) / rows
     mean = tl.load(x + column, fits, 0.0).to(tl.float32) + total
@@ -94,29 +92,31 @@ def _statistics(
     tl.store(statistics + 4 * columns + column, summand, fits)
 
 
+@Compiled
 @triton.jit
 def _apply(
     y,
     x,
     factor,
     summand,
+    residual,
     rows,
     columns,
     RELU: tl.constexpr,
+    RESIDUAL: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     by = tl.load(factor + column, fits, 0.0)[None, :]
     add = tl.load(summand + column, fits, 0.0)[None, :]
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at, mask = places(first, rows, columns, column, fits, R)
         value = tl.load(x + at, mask, 0.0)
         result = value.to(tl.float32) * by + add
+        if RESIDUAL:
+            result += tl.load(residual + at, mask, 0.0).to(tl.float32)
         if RELU:
             result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
         tl.store(y + at, result.to(value.dtype), mask)
@@ -132,6 +132,7 @@ def _forward_line(scale, shift, mean, inverse, column, fits):
     return factor[None, :], summand[None, :]
 
 
+@Compiled
 @triton.jit
 def _grad_sums(
     parts,
@@ -149,28 +150,25 @@ def _grad_sums(
     C: tl.constexpr,
 ):
     """Σ dy and Σ dy·(x - mean), dy being 0 where a Relu behind was closed."""
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     middle = tl.load(mean + column, fits, 0.0).to(tl.float32)[None, :]
     if RELU:
         by, add = _forward_line(scale, shift, mean, inverse, column, fits)
     total = tl.zeros((R, C), tl.float32)
     product = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at, mask = places(first, rows, columns, column, fits, R)
         grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
         value = tl.load(x + at, mask, 0.0).to(tl.float32)
         if RELU:
             grad = tl.where(value * by + add > 0, grad, 0.0)
         total += grad
         product += grad * (value - middle)
-    place = tl.program_id(1) * columns + column
-    tl.store(parts + place, tl.sum(total, 0), fits)
-    tl.store(parts + tl.num_programs(1) * columns + place, tl.sum(product, 0), fits)
+    store_sums(parts, 0, total, columns, column, fits)
+    store_sums(parts, 1, product, columns, column, fits)
 
 
+@Compiled
 @triton.jit
 def _grad_factors(
     dscale,
@@ -187,8 +185,7 @@ def _grad_factors(
     C: tl.constexpr,
 ):
     """dscale and dbias, and dx = dy·a + x·b + c."""
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     total = _added(parts, count, columns, column, fits, P, C)
     inv = tl.load(inverse + column, fits, 0.0).to(tl.float32)
     slope = _added(parts + count * columns, count, columns, column, fits, P, C) * inv
@@ -202,6 +199,7 @@ def _grad_factors(
     tl.store(factors + 2 * columns + column, c, fits)
 
 
+@Compiled
 @triton.jit
 def _grad_apply(
     dx,
@@ -219,17 +217,14 @@ def _grad_apply(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     a = tl.load(factors + column, fits, 0.0)[None, :]
     b = tl.load(factors + columns + column, fits, 0.0)[None, :]
     c = tl.load(factors + 2 * columns + column, fits, 0.0)[None, :]
     if RELU:
         by, add = _forward_line(scale, shift, mean, inverse, column, fits)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at, mask = places(first, rows, columns, column, fits, R)
         value = tl.load(x + at, mask, 0.0).to(tl.float32)
         grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
         if RELU:
@@ -258,9 +253,9 @@ class _Grid:
         rows, columns = x.shape
         plan = LAUNCHES[x.dtype.itemsize]
         width = min(plan.strip // x.dtype.itemsize, power(columns))
-        across = triton.cdiv(columns, width)
+        across = cdiv(columns, width)
         wanted = multiprocessors(x.device) * plan.programs
-        count = max(1, min(wanted // across, triton.cdiv(rows, plan.rows)))
+        count = max(1, min(wanted // across, cdiv(rows, plan.rows)))
         return cls(rows, columns, width, across, count, plan)
 
     def run(self, kernel, *arguments, flags=()) -> None:
@@ -281,19 +276,29 @@ class _Grid:
 
 
 def train(
-    x: Tensor, scale: Tensor, shift: Tensor, epsilon: float, relu: bool = False
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    epsilon: float,
+    relu: bool = False,
+    residual: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y (no less than 0 with a Relu behind), mean, biased variance and 1 / deviation."""
+    """y (no less than 0 with a Relu behind), mean, biased variance and 1 / deviation.
+
+    What a shortcut brings, laid out like x, is added before the Relu.
+    """
     data, y = as_matrix(x), torch.empty_like(x)
     grid = _Grid.of(data)
     parts = grid.parts(x.device)
     grid.run(_moments, parts, data)
     found = torch.empty((5, grid.columns), dtype=torch.float32, device=x.device)
-    _statistics[(triton.cdiv(grid.columns, 32),)](
+    _statistics[(cdiv(grid.columns, 32),)](
         *(found, parts, data, scale, shift, grid.rows, grid.columns, grid.count, epsilon, 128, 32),
         num_warps=8,
     )
-    grid.run(_apply, as_matrix(y), data, found[3], found[4], flags=[relu])
+    more = data if residual is None else as_matrix(residual)
+    flags = [relu, residual is not None]
+    grid.run(_apply, as_matrix(y), data, found[3], found[4], more, flags=flags)
     return y, found[0], found[1], found[2]
 
 
@@ -314,7 +319,7 @@ def grad(
     grid.run(_grad_sums, parts, given, data, *line, flags=[relu])
     dscale, dbias = torch.empty_like(scale), torch.empty_like(scale)
     factors = torch.empty((3, grid.columns), dtype=torch.float32, device=x.device)
-    _grad_factors[(triton.cdiv(grid.columns, 32),)](
+    _grad_factors[(cdiv(grid.columns, 32),)](
         *(dscale, dbias, factors, parts, scale, mean, inverse),
         *(grid.rows, grid.columns, grid.count, 128, 32),
         num_warps=8,

@@ -1,7 +1,7 @@
 """Chunks of many tensors, each the work of one program.
 
-The host lays out once which chunk of which tensor each program takes; the layout is kept as long
-as the tensors stay where they are.
+The host lays out once which chunk of which tensor each program takes, and keeps that for tensors of
+the same sizes. Where the tensors are is kept as well, and sent to the device when it changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: t
 Tensors = Sequence[Tensor]
 Layout = tuple[Tensor, Tensor, int]
 MOST_LAYOUTS = 64
-_layouts: collections.OrderedDict[tuple[object, ...], Layout] = collections.OrderedDict()
+SPARES = 4
+"""Pieces of pinned memory, of each length, that wait for a step to be recorded."""
+Known = collections.OrderedDict[tuple[object, ...], Tensor]
+_tables: Known = collections.OrderedDict()
+_cuts: Known = collections.OrderedDict()
+_spares: dict[int, list[Tensor]] = {}
 
 
 def aligned(*lists: Tensors) -> bool:
@@ -33,12 +38,11 @@ def aligned(*lists: Tensors) -> bool:
 def takes(*lists: Tensors) -> bool:
     """Whether one launch a combination of types serves these lists.
 
-    While a step is recorded nothing can be laid out anew: that would read memory of the host.
+    While a step is recorded nothing can be cut anew: that would read memory of the host.
     """
     if not dense(*lists) or any(t.dtype not in KINDS for items in lists for t in items):
         return False
-    recorded = lists[0][0].is_cuda and torch.cuda.is_current_stream_capturing()
-    return not recorded or all(_key(group) in _layouts for group in groups(*lists))
+    return not _recorded(lists[0][0]) or all(map(_is_known, groups(*lists)))
 
 
 def dense(*lists: Tensors) -> bool:
@@ -52,31 +56,74 @@ def dense(*lists: Tensors) -> bool:
 
 def layout(lists: Sequence[Tensors]) -> Layout:
     """Addresses (list by list), chunks (tensor, first element, size), how many chunks."""
-    key = _key(lists)
-    if key not in _layouts:
-        _layouts[key] = _laid_out(*key)
-        while len(_layouts) > MOST_LAYOUTS:
-            _layouts.popitem(last=False)
-    _layouts.move_to_end(key)
-    keep(_layouts[key])
-    return _layouts[key]
+    sizes = _size_key(lists)
+    if sizes not in _cuts:
+        _remember(_cuts, sizes, _cut(*sizes))
+    _cuts.move_to_end(sizes)
+    table, chunks = _table_of(*_address_key(lists)), _cuts[sizes]
+    keep((table, chunks))
+    return table, chunks, len(chunks)
 
 
-def _key(
-    lists: Sequence[Tensors],
-) -> tuple[tuple[int, ...], tuple[int, ...], int, torch.device]:
+def _address_key(lists: Sequence[Tensors]) -> tuple[tuple[int, ...], torch.device]:
     addresses = tuple(address for items in lists for address in map(Tensor.data_ptr, items))
-    return addresses, tuple(map(Tensor.numel, lists[0])), CHUNK, lists[0][0].device
+    return addresses, lists[0][0].device
 
 
-def _laid_out(
-    addresses: tuple[int, ...], sizes: tuple[int, ...], length: int, device: torch.device
-) -> Layout:
+def _size_key(lists: Sequence[Tensors]) -> tuple[tuple[int, ...], int, torch.device]:
+    return tuple(map(Tensor.numel, lists[0])), CHUNK, lists[0][0].device
+
+
+def _remember(known: Known, key: tuple[object, ...], value: Tensor) -> None:
+    known[key] = value
+    while len(known) > MOST_LAYOUTS:
+        known.popitem(last=False)
+
+
+def _recorded(tensor: Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _is_known(lists: Sequence[Tensors]) -> bool:
+    """Whether lists can be laid out while a step is recorded."""
+    key = _address_key(lists)
+    return _size_key(lists) in _cuts and (key in _tables or bool(_spares.get(len(key[0]))))
+
+
+def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
     chunks = [
         (item, start, size) for item, size in enumerate(sizes) for start in range(0, size, length)
     ]
-    table = torch.tensor(addresses, dtype=torch.int64).to(device)
-    return table, torch.tensor(chunks, dtype=torch.int64).to(device), len(chunks)
+    return torch.tensor(chunks, dtype=torch.int64).to(device)
+
+
+def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor:
+    """Addresses on a device. A recorded step copies them from pinned memory which it keeps."""
+    key = (addresses, device)
+    if device.type == "cuda":
+        _fill(len(addresses))
+    if key in _tables:
+        _tables.move_to_end(key)
+        return _tables[key]
+    table = torch.tensor(addresses, dtype=torch.int64)
+    if device.type != "cuda":
+        _remember(_tables, key, table)
+        return table
+    source = _spares[len(addresses)].pop()
+    source.copy_(table)
+    table = source.to(device, non_blocking=True)
+    if torch.cuda.is_current_stream_capturing():
+        keep(source)  # nobody else may use the table: it is empty until the step is replayed
+    else:
+        _remember(_tables, key, table)
+    return table
+
+
+def _fill(length: int) -> None:
+    """Have pinned memory ready, unless a step is being recorded: it cannot be had then."""
+    found = _spares.setdefault(length, [])
+    while len(found) <= SPARES and not torch.cuda.is_current_stream_capturing():
+        found.append(torch.empty(length, dtype=torch.int64, pin_memory=True))
 
 
 def groups(*lists: Tensors) -> Iterator[list[Tensors]]:

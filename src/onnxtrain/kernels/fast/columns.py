@@ -13,7 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import multiprocessors, power
+from onnxtrain.kernels.fast.approx import rounded
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 from onnxtrain.kernels.fast.pointwise import gelu_slope
 
 
@@ -32,6 +34,7 @@ LAUNCHES = {2: Launch(256, 32, 4, 8, 3), 4: Launch(256, 16, 4, 8, 2)}
 """By the bytes of an element."""
 
 
+@Compiled
 @triton.jit
 def _strips(
     parts,
@@ -47,28 +50,27 @@ def _strips(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    fits = column < columns
+    column, fits = strip(columns, C)
     total = tl.zeros((R, C), tl.float32)
     if BIAS:
         shift = tl.load(bias + column, fits, 0.0).to(tl.float32)[None, :]
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at, mask = places(first, rows, columns, column, fits, R)
         value = tl.load(dy + at, mask, 0.0).to(tl.float32)
         if KIND != "":
             data = tl.load(x + at, mask, 0.0).to(tl.float32)
             if BIAS:
                 data += shift
-            result = (value * gelu_slope(data, KIND)).to(dx.dtype.element_ty)
+            exact: tl.constexpr = dx.dtype.element_ty == tl.float32
+            result = rounded(value * gelu_slope(data, KIND, exact), dx.dtype.element_ty)
             tl.store(dx + at, result, mask)
             # the sum is that of the gradient as it is stored
             value = result.to(tl.float32)
         total += value
-    tl.store(parts + tl.program_id(1) * columns + column, tl.sum(total, 0), fits)
+    store_sums(parts, 0, total, columns, column, fits)
 
 
+@Compiled
 @triton.jit
 def _add_parts(out, parts, count, columns, P: tl.constexpr, C: tl.constexpr):
     column = tl.program_id(0) * C + tl.arange(0, C)[None, :]
@@ -105,9 +107,9 @@ def _sums(
 ) -> Tensor:
     rows, plan = dy.numel() // columns, LAUNCHES[dy.dtype.itemsize]
     width = min(plan.strip // dy.dtype.itemsize, power(columns))
-    across = triton.cdiv(columns, width)
+    across = cdiv(columns, width)
     wanted = multiprocessors(dy.device) * plan.programs
-    count = max(1, min(wanted // across, triton.cdiv(rows, plan.rows)))
+    count = max(1, min(wanted // across, cdiv(rows, plan.rows)))
     parts = torch.empty((count, columns), dtype=torch.float32, device=dy.device)
     _strips[(across, count)](
         parts,
@@ -125,5 +127,5 @@ def _sums(
         num_warps=plan.warps,
     )
     out = torch.empty(columns, dtype=dtype, device=dy.device)
-    _add_parts[(triton.cdiv(columns, 32),)](out, parts, count, columns, 64, 32, num_warps=4)
+    _add_parts[(cdiv(columns, 32),)](out, parts, count, columns, 64, 32, num_warps=4)
     return out

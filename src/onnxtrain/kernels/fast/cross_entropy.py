@@ -15,7 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.labels import Labels, reduced, total_weight, weights_at
+from onnxtrain.kernels.fast.launch import cdiv, power
 
 LOG_PROB, GRADIENT, GRADIENT_OF_LOG_PROB = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -25,57 +27,22 @@ COUNTED_BY_EACH = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Warps of a program, groups of a thread, and steps of a row that are loaded ahead."""
+    """Warps of a program, groups of a thread, steps of a row that are loaded ahead, registers.
+
+    If ``hinted``, the cache is told that scores are read twice and results not at all.
+    """
 
     warps: int
     groups: int
     stages: int
+    registers: int
+    hinted: bool
 
 
-LAUNCHES = {2: Launch(32, 2, 1), 4: Launch(32, 1, 1)}
+LAUNCHES = {2: Launch(32, 2, 1, 32, True), 4: Launch(32, 4, 1, 64, True)}
 """By the bytes of a score."""
-
-
-@triton.jit
-def _weights_at(to, at, there, WEIGHTED: tl.constexpr):
-    """Weights of the labels' classes (1 by default), 0 for ignored ones."""
-    labels, weights, classes, ignore = to
-    label = tl.load(labels + at, there, ignore)
-    if WEIGHTED:
-        inside = (label >= 0) & (label < classes)
-        weight = tl.load(weights + label, inside, 0.0).to(tl.float32)
-    else:
-        weight = tl.full(label.shape, 1.0, tl.float32)
-    return tl.where(label == ignore, 0.0, weight)
-
-
-@triton.jit
-def _total_weight(
-    out, labels, weights, rows, classes, ignore, WEIGHTED: tl.constexpr, B: tl.constexpr
-):
-    total = tl.zeros((B,), tl.float32)
-    to = (labels, weights, classes, ignore)
-    for first in range(0, rows, B):
-        at = first + tl.arange(0, B)
-        total += _weights_at(to, at, at < rows, WEIGHTED)
-    tl.store(out, tl.sum(total, 0))
-
-
-@triton.jit
-def _finish(loss, parts, rows, MEAN: tl.constexpr, B: tl.constexpr):
-    """Add up losses (and weights, which follow them) in a fixed order."""
-    total = tl.zeros((B,), tl.float32)
-    weight = tl.zeros((B,), tl.float32)
-    for first in range(0, rows, B):
-        at = first + tl.arange(0, B)
-        total += tl.load(parts + at, at < rows, 0.0)
-        if MEAN:
-            weight += tl.load(parts + rows + at, at < rows, 0.0)
-    result = tl.sum(total, 0)
-    if MEAN:
-        divisor = tl.sum(weight, 0)
-        result = tl.where(divisor == 0.0, 0.0, result / divisor)
-    tl.store(loss, result.to(loss.dtype.element_ty))
+HINTS = {True: ("evict_last", "evict_first"), False: ("", "")}
+"""For scores when they are read first, and for those and the results afterwards."""
 
 
 @triton.jit
@@ -85,33 +52,60 @@ def _raised(x, top, EXACT: tl.constexpr):
 
 
 @triton.jit
+def _whole(group, extent, W: tl.constexpr):
+    """Groups that belong to one row as a whole."""
+    lead, classes, _ = extent
+    return (group * W >= lead) & (group * W + W <= lead + classes)
+
+
+@triton.jit
+def _ends(extent, W: tl.constexpr):
+    """Places in the first and the last group, and which of them are not in a whole one."""
+    lead, classes, groups = extent
+    lane = tl.arange(0, 2 * W)
+    place = tl.where(lane < W, lane, (groups - 2) * W + lane)
+    begin = place // W * W
+    cut = (begin < lead) | (begin + W > lead + classes)
+    # one group may be both the first and the last
+    there = (place >= lead) & (place < lead + classes) & (lane < tl.minimum(groups, 2) * W)
+    return place, there & cut
+
+
+@triton.jit
 def _top_and_total(
     row,
     extent,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
+    KEPT: tl.constexpr,
     STAGES: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
 ):
     """m = max x and Σ e^(x - m) over a row: each lane has its own two until the end."""
-    lead, classes, groups = extent
     tops = tl.full((L,), float("-inf"), tl.float32)
     sums = tl.zeros((L,), tl.float32)
-    for first in tl.range(0, groups, L, num_stages=STAGES):
+    for first in tl.range(0, extent[2], L, num_stages=STAGES):
         group = first + tl.arange(0, L)
+        there = _whole(group, extent, W) if SHIFTED else group < extent[2]
         place = group[:, None] * W + tl.arange(0, W)[None, :]
-        held = tl.load(row + place, (group < groups)[:, None], float("-inf")).to(tl.float32)
-        if SHIFTED:
-            held = tl.where((place >= lead) & (place < lead + classes), held, float("-inf"))
+        held = tl.load(row + place, there[:, None], float("-inf"), eviction_policy=KEPT)
+        held = held.to(tl.float32)
         higher = tl.maximum(tops, tl.max(held, 1))
         # a lane may have seen nothing but masked scores
         safe = tl.where(higher == float("-inf"), 0.0, higher)
         raised = tl.sum(_raised(held, safe[:, None], EXACT), 1)
         sums = sums * _raised(tops, safe, EXACT) + raised
         tops = higher
-    top = tl.max(tops, 0)
-    return top, tl.sum(sums * _raised(tops, top, EXACT), 0)
+    if SHIFTED:
+        place, there = _ends(extent, W)
+        held = tl.load(row + place, there, float("-inf")).to(tl.float32)
+        top = tl.maximum(tl.max(tops, 0), tl.max(held, 0))
+        total = tl.sum(sums * _raised(tops, top, EXACT), 0) + tl.sum(_raised(held, top, EXACT), 0)
+    else:
+        top = tl.max(tops, 0)
+        total = tl.sum(sums * _raised(tops, top, EXACT), 0)
+    return top, total
 
 
 @triton.jit
@@ -134,26 +128,21 @@ def _write_row(
     KIND: tl.constexpr,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
+    PASSED: tl.constexpr,
     STAGES: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
 ):
     """Whole groups are stored at once; the two at the ends may belong to other rows in part."""
-    lead, classes, groups = extent
-    for first in tl.range(0, groups, L, num_stages=STAGES):
+    for first in tl.range(0, extent[2], L, num_stages=STAGES):
         group = first + tl.arange(0, L)
         place = group[:, None] * W + tl.arange(0, W)[None, :]
-        held = tl.load(row + place, (group < groups)[:, None], 0.0).to(tl.float32)
+        there = (_whole(group, extent, W) if SHIFTED else group < extent[2])[:, None]
+        held = tl.load(row + place, there, 0.0, eviction_policy=PASSED).to(tl.float32)
         result = _result(held, offset, scale, KIND, EXACT).to(out.dtype.element_ty)
-        whole = (group * W >= lead) & (group * W + W <= lead + classes)
-        tl.store(out + place, result, whole[:, None])
+        tl.store(out + place, result, there, eviction_policy=PASSED)
     if SHIFTED:
-        lane = tl.arange(0, 2 * W)
-        place = tl.where(lane < W, lane, (groups - 2) * W + lane)
-        there = (place >= lead) & (place < lead + classes)
-        # scores of a whole group may be overwritten already
-        begin = place // W * W
-        there = there & ((begin < lead) | (begin + W > lead + classes))
+        place, there = _ends(extent, W)
         held = tl.load(row + place, there, 0.0).to(tl.float32)
         result = _result(held, offset, scale, KIND, EXACT)
         tl.store(out + place, result.to(out.dtype.element_ty), there)
@@ -184,13 +173,14 @@ def _share_of(
     if MEAN:
         if COUNTED > 0:
             at = tl.arange(0, COUNTED)
-            divisor = tl.sum(_weights_at(to, at, at < rows, WEIGHTED), 0)
+            divisor = tl.sum(weights_at(to, at, at < rows, WEIGHTED), 0)
         else:
             divisor = tl.load(norm)
         share = tl.where(divisor == 0.0, 0.0, share / divisor)
     return share
 
 
+@Compiled
 @triton.jit
 def _rows(
     out,
@@ -213,6 +203,8 @@ def _rows(
     ALIKE: tl.constexpr,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
+    KEPT: tl.constexpr,
+    PASSED: tl.constexpr,
     STAGES: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
@@ -227,7 +219,7 @@ def _rows(
     inside = (label >= 0) & (label < classes)
     own = tl.load(scores + start + label, inside, float("nan")).to(tl.float32)
     to = (labels, weights, classes, ignore)
-    weight = _weights_at(to, row, True, WEIGHTED)
+    weight = weights_at(to, row, True, WEIGHTED)
     extent = (lead, classes, tl.cdiv(lead + classes, W))
     share = own
     if KIND != LOG_PROB:
@@ -237,7 +229,7 @@ def _rows(
     if KIND != GRADIENT_OF_LOG_PROB:
         # an ignored row has no loss, and its gradient needs no scores
         if (KIND == LOG_PROB) | (weight != 0.0):
-            top, total = _top_and_total(scores + base, extent, SHIFTED, EXACT, STAGES, L, W)
+            top, total = _top_and_total(scores + base, extent, SHIFTED, EXACT, KEPT, STAGES, L, W)
         _store_loss(parts, row, rows, own - top - tl.log(total), weight)
     if KIND == LOG_PROB:
         offset, scale = top, tl.log(total)
@@ -257,6 +249,7 @@ def _rows(
             KIND,
             SHIFTED,
             EXACT,
+            PASSED,
             STAGES,
             L,
             W,
@@ -286,20 +279,10 @@ def takes(scores: Tensor, labels: Tensor, weights: Tensor | None) -> bool:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Labels:
-    """Labels of rows, weights of classes, the ignored label, and how losses are reduced."""
-
-    labels: Tensor
-    weights: Tensor | None
-    ignore: int
-    reduction: str
-
-
 def loss(scores: Tensor, to: Labels, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The loss, and log_softmax(scores), in the type that is asked for."""
     out = torch.empty_like(scores, dtype=dtype)
-    return _reduced(_over_rows(out, scores, to, None, LOG_PROB), to, dtype), out
+    return reduced(_over_rows(out, scores, to, None, LOG_PROB), to, dtype), out
 
 
 def grad(dy: Tensor, log_prob: Tensor, to: Labels) -> Tensor:
@@ -314,7 +297,7 @@ def loss_and_grad(
 ) -> tuple[Tensor, Tensor]:
     """The gradient in the scores, which may overwrite them, and the loss."""
     out = torch.empty_like(scores) if out is None else out
-    return out, _reduced(_over_rows(out, scores, to, dy, GRADIENT), to, dtype)
+    return out, reduced(_over_rows(out, scores, to, dy, GRADIENT), to, dtype)
 
 
 def _over_rows(
@@ -325,7 +308,7 @@ def _over_rows(
     mean = dy is not None and to.reduction == "mean"
     small = rows <= COUNTED_BY_EACH
     plan, width = LAUNCHES[scores.dtype.itemsize], 16 // scores.dtype.itemsize
-    lanes = min(plan.warps * 32 * plan.groups, power(triton.cdiv(classes, width) + 1))
+    lanes = min(plan.warps * 32 * plan.groups, power(cdiv(classes, width) + 1))
     parts = torch.empty(2 * rows, dtype=torch.float32, device=scores.device)
     _rows[(rows,)](
         out,
@@ -334,7 +317,7 @@ def _over_rows(
         to.labels,
         scores if to.weights is None else to.weights,
         parts if dy is None else dy,
-        _norm(to, rows, classes) if mean and not small else parts,
+        total_weight(to, rows, classes) if mean and not small else parts,
         rows,
         classes,
         scores.stride(0),
@@ -348,29 +331,11 @@ def _over_rows(
         out.stride(0) == scores.stride(0),
         classes % width != 0 or scores.stride(0) % width != 0,
         scores.dtype is torch.float32,
+        *HINTS[plan.hinted and kind is not GRADIENT_OF_LOG_PROB],
         plan.stages,
         lanes,
         width,
         num_warps=max(1, min(plan.warps, lanes // 32)),
+        maxnreg=plan.registers,
     )
     return parts
-
-
-def _norm(to: Labels, rows: int, classes: int) -> Tensor:
-    """Sum of the weights of all labels."""
-    out = torch.empty((), dtype=torch.float32, device=to.labels.device)
-    weights = out if to.weights is None else to.weights
-    weighted = to.weights is not None
-    _total_weight[(1,)](
-        out, to.labels, weights, rows, classes, to.ignore, weighted, 4096, num_warps=16
-    )
-    return out
-
-
-def _reduced(parts: Tensor, to: Labels, dtype: torch.dtype) -> Tensor:
-    rows = parts.numel() // 2
-    if to.reduction == "none":
-        return parts[:rows].to(dtype)
-    out = torch.empty((), dtype=dtype, device=parts.device)
-    _finish[(1,)](out, parts, rows, to.reduction == "mean", min(4096, power(rows)), num_warps=8)
-    return out

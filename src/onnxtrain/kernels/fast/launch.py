@@ -20,6 +20,11 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def cdiv(n: int, part: int) -> int:
+    """How many parts n has, the last one perhaps smaller."""
+    return -(-n // part)
+
+
 def power(n: int) -> int:
     """The smallest power of two that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
@@ -98,3 +103,25 @@ def row_sums(a, b, TOGETHER: tl.constexpr):
     else:
         first, second = tl.sum(a, 1), tl.sum(b, 1)
     return first, second
+
+
+@triton.jit
+def strip(columns, C: tl.constexpr):
+    """Columns of this program's strip, and which of them there are."""
+    column = tl.program_id(0) * C + tl.arange(0, C)
+    return column, column < columns
+
+
+@triton.jit
+def places(first, rows, columns, column, fits, R: tl.constexpr):
+    """Where R rows of a strip lie, and which of these elements there are."""
+    row = first + tl.arange(0, R)
+    mask = (row < rows)[:, None] & fits[None, :]
+    return row.to(tl.int64)[:, None] * columns + column[None, :], mask
+
+
+@triton.jit
+def store_sums(parts, kind: tl.constexpr, total, columns, column, fits):
+    """Sums of a strip over the rows that this program has seen, one of several kinds."""
+    place = (kind * tl.num_programs(1) + tl.program_id(1)) * columns + column
+    tl.store(parts + place, tl.sum(total, 0), fits)

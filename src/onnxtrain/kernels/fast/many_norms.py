@@ -20,9 +20,11 @@ from onnxtrain.kernels.fast.chunks import (
     read_any,
     write,
 )
+from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import power
 
 
+@Compiled
 @triton.jit
 def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
     item, start, left = place(chunks, C)
@@ -30,6 +32,7 @@ def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
     tl.store(partial + tl.program_id(0), tl.sum(value * value, 0))
 
 
+@Compiled
 @triton.jit
 def _root(results, partial, most, count, C: tl.constexpr):
     """The norm, and the factor that brings it down to ``most``."""
@@ -44,6 +47,7 @@ def _root(results, partial, most, count, C: tl.constexpr):
     tl.store(results + 1, tl.where(factor < 1.0, factor, 1.0))
 
 
+@Compiled
 @triton.jit
 def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
     factor = tl.load(results + 1)
@@ -57,6 +61,7 @@ def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
             write(data, value, left, False, C)
 
 
+@Compiled
 @triton.jit
 def _finite(
     flag,
@@ -86,23 +91,33 @@ def norm(items: Tensors) -> Tensor:
 
 def norm_and_factor(items: Tensors, most: float) -> tuple[Tensor, Tensor]:
     """√(Σ x²) over everything, and min(most / (that + 1e-6), 1), both in float32."""
-    table, chunks, count = layout([items])
-    partial = torch.empty(count, dtype=torch.float32, device=items[0].device)
+    found = _norm_and_factor(items, most)
+    return found[0], found[1]
+
+
+def _norm_and_factor(items: Tensors, most: float) -> Tensor:
+    """The norm and the factor in one tensor; one launch a type, and one more."""
+    given = [(group[0].dtype, layout([group])) for (group,) in groups(items)]
+    total = sum(count for _, (_, _, count) in given)
+    partial = torch.empty(total, dtype=torch.float32, device=items[0].device)
     results = torch.empty(2, dtype=torch.float32, device=items[0].device)
-    _squares[(count,)](
-        partial, table, chunks, KINDS[items[0].dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
-    )
-    _root[(1,)](results, partial, most, count, min(4096, power(count)), num_warps=8)
-    return results[0], results[1]
+    first = 0
+    for dtype, (table, chunks, count) in given:
+        _squares[(count,)](
+            partial[first:], table, chunks, KINDS[dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
+        )
+        first += count
+    _root[(1,)](results, partial, most, total, min(4096, power(max(1, total))), num_warps=8)
+    return results
 
 
 def clip(items: Tensors, most: float) -> None:
     """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
-    found, _ = norm_and_factor(items, most)
-    table, chunks, count = layout([items])
-    _scale[(count,)](
-        table, chunks, found, KINDS[items[0].dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
-    )
+    found = _norm_and_factor(items, most)
+    for (group,) in groups(items):
+        table, chunks, count = layout([group])
+        kind = KINDS[group[0].dtype]
+        _scale[(count,)](table, chunks, found, kind, laid_out.CHUNK, num_warps=laid_out.WARPS)
 
 
 def all_finite(items: Tensors, *, infinite: bool = True, nan: bool = True) -> Tensor:

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import power, warps
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 WIDEST = 16384
 TOGETHER = {2: 2048, 4: 1024}
@@ -20,6 +21,7 @@ TOGETHER = {2: 2048, 4: 1024}
 PER_THREAD = {2: 32, 4: 16}
 
 
+@Compiled
 @triton.jit
 def _normalize(
     y,
@@ -103,7 +105,7 @@ def normalize(
     mean = torch.empty_like(inverse) if centred else inverse
     width, size = power(columns), x.dtype.itemsize
     together = max(1, TOGETHER[size] // width)
-    _normalize[(triton.cdiv(rows, together),)](
+    _normalize[(cdiv(rows, together),)](
         y,
         total,
         mean,

@@ -14,7 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.launch import multiprocessors, power, row_sums, warps
+from onnxtrain.kernels.fast.approx import rounded
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power, row_sums, warps
 
 WIDEST = 16384
 
@@ -33,6 +35,7 @@ LAUNCHES = {2: Launch(2048, 16, 16, 3), 4: Launch(1024, 8, 16, 3)}
 """By the bytes of an element."""
 
 
+@Compiled
 @triton.jit
 def _grad(
     dx,
@@ -47,6 +50,7 @@ def _grad(
     columns,
     CENTRED: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    SUMMED: tl.constexpr,
     PAIRS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
@@ -57,6 +61,7 @@ def _grad(
     weight = tl.load(scale + column, fits, 0.0).to(tl.float32)[None, :]
     dscale = tl.zeros((R, C), tl.float32)
     dbias = tl.zeros((R, C), tl.float32)
+    total = tl.zeros((R, C), tl.float32)
     # loads of later rows are under way while this one is summed
     for first in tl.range(tl.program_id(0) * R, rows, tl.num_programs(0) * R, num_stages=STAGES):
         row = first + tl.arange(0, R)
@@ -83,13 +88,20 @@ def _grad(
             result = (inner - normal * slope) * inv
         if RESIDUAL:
             result += tl.load(residual + at, mask, 0.0).to(tl.float32)
-        tl.store(dx + at, result.to(data.dtype), mask)
+        stored = rounded(result, dx.dtype.element_ty)
+        tl.store(dx + at, stored, mask)
+        if SUMMED:
+            total += stored.to(tl.float32)
     place = tl.program_id(0) * columns + column
     tl.store(shares + place, tl.sum(dscale, 0), fits)
     if CENTRED:
         tl.store(shares + tl.num_programs(0) * columns + place, tl.sum(dbias, 0), fits)
+    if SUMMED:
+        last = 2 if CENTRED else 1
+        tl.store(shares + last * tl.num_programs(0) * columns + place, tl.sum(total, 0), fits)
 
 
+@Compiled
 @triton.jit
 def _add_shares(out, shares, count, columns, P: tl.constexpr, C: tl.constexpr):
     column = tl.program_id(0) * C + tl.arange(0, C)[None, :]
@@ -116,10 +128,12 @@ def norm_grad(
     mean: Tensor | None,
     inverse: Tensor,
     residual: Tensor | None = None,
+    summed: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """dx (+ residual), and [dscale, dbias] (only dscale without a mean).
 
     Rows are as long as the scale. The residual is the gradient that reaches x on another way.
+    If ``summed``, the sums of what is written over all rows come last.
     """
     columns = scale.numel()
     rows = x.numel() // columns
@@ -127,8 +141,8 @@ def norm_grad(
     together = max(1, plan.together // width)
     threads = warps(width * together, plan.per_thread)
     resident = multiprocessors(x.device) * max(1, plan.resident // threads)
-    count = min(triton.cdiv(rows, together), resident)
-    kinds = 1 if mean is None else 2
+    count = min(cdiv(rows, together), resident)
+    kinds = (1 if mean is None else 2) + summed
     shares = torch.empty((kinds, count, columns), dtype=torch.float32, device=x.device)
     dx = torch.empty_like(x)
     _grad[(count,)](
@@ -144,6 +158,7 @@ def norm_grad(
         columns,
         mean is not None,
         residual is not None,
+        summed,
         not interpreted(),
         plan.stages,
         together,
@@ -151,7 +166,5 @@ def norm_grad(
         num_warps=threads,
     )
     sums = torch.empty((kinds, columns), dtype=scale.dtype, device=x.device)
-    _add_shares[(triton.cdiv(columns, 32), kinds)](
-        sums, shares, count, columns, 64, 32, num_warps=4
-    )
+    _add_shares[(cdiv(columns, 32), kinds)](sums, shares, count, columns, 64, 32, num_warps=4)
     return dx, sums

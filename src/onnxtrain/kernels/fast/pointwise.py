@@ -7,57 +7,57 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import normal_below, sigmoid
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv
+
 BLOCK = {2: 2048, 4: 1024}
 """Elements of a program, by the bytes of one."""
 WARPS = 4
+GROUP = 8
+"""Elements with one column to find for all of them, where rows are a multiple of it."""
 TWICE_ROOT_2_OVER_PI = tl.constexpr(1.5957691216057308)
-ROOT_HALF = tl.constexpr(0.7071067811865476)
 ROOT_HALF_OVER_PI = tl.constexpr(0.3989422804014327)
 CUBIC = tl.constexpr(0.044715)
 THREE_CUBIC = tl.constexpr(0.134145)
-MINUS_HALF_LOG2_E = tl.constexpr(-0.7213475204444817)
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _sigmoid(x):
-    return 1.0 / (1.0 + tl.exp2(-x * LOG2_E))
+def _gate(x):
+    """(1 + tanh u) / 2, the sigmoid of 2 u, with u = √(2/π)·(x + 0.044715·x³)."""
+    return sigmoid((x * x * CUBIC + 1.0) * (x * TWICE_ROOT_2_OVER_PI))
 
 
 @triton.jit
-def _twice_inner(x):
-    """2·√(2/π)·(x + 0.044715·x³): (1 + tanh u) / 2 is the sigmoid of 2 u."""
-    return (x * x * x * CUBIC + x) * TWICE_ROOT_2_OVER_PI
-
-
-@triton.jit
-def gelu_value(x, alpha, KIND: tl.constexpr):
+def gelu_value(x, alpha, KIND: tl.constexpr, EXACT: tl.constexpr):
     """x·Φ(x), its form by tanh, or x·sigmoid(α·x)."""
     if KIND == "none":
-        result = 0.5 * x * (1.0 + tl.erf(x * ROOT_HALF))
+        below, _ = normal_below(x, EXACT)
+        result = x * below
     elif KIND == "tanh":
-        result = x * _sigmoid(_twice_inner(x))
+        result = x * _gate(x)
     else:
-        result = x * _sigmoid(alpha * x)
+        result = x * sigmoid(alpha * x)
     return result
 
 
 @triton.jit
-def gelu_slope(x, KIND: tl.constexpr, alpha=1.0):
+def gelu_slope(x, KIND: tl.constexpr, EXACT: tl.constexpr, alpha=1.0):
     """The derivative of gelu_value."""
     if KIND == "none":
-        density = tl.exp2(x * x * MINUS_HALF_LOG2_E) * ROOT_HALF_OVER_PI
-        result = 0.5 * (1.0 + tl.erf(x * ROOT_HALF)) + x * density
+        below, density = normal_below(x, EXACT)
+        result = x * ROOT_HALF_OVER_PI * density + below
     elif KIND == "tanh":
-        s = _sigmoid(_twice_inner(x))
-        inner = (x * x * THREE_CUBIC + 1.0) * TWICE_ROOT_2_OVER_PI
-        result = s + x * s * (1.0 - s) * inner
+        s = _gate(x)
+        inner = (x * x * THREE_CUBIC + 1.0) * (x * TWICE_ROOT_2_OVER_PI)
+        result = (s - s * s) * inner + s
     else:
-        s = _sigmoid(alpha * x)
-        result = s + alpha * x * s * (1.0 - s)
+        s = sigmoid(alpha * x)
+        result = (s - s * s) * (alpha * x) + s
     return result
 
 
+@Compiled
 @triton.jit
 def _gelu(
     out,
@@ -70,20 +70,27 @@ def _gelu(
     KIND: tl.constexpr,
     GRADIENT: tl.constexpr,
     BIAS: tl.constexpr,
+    WIDE: tl.constexpr,
+    G: tl.constexpr,
     B: tl.constexpr,
 ):
-    start = tl.program_id(0).to(tl.int64) * B
-    lane = tl.arange(0, B)
+    start = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * B
+    group = tl.arange(0, B // G) * G
+    lane = group[:, None] + tl.arange(0, G)[None, :]
     mask = lane < count - start
     value = tl.load(x + start + lane, mask, 0.0).to(tl.float32)
     if BIAS:
-        column = ((start % columns).to(tl.int32) + lane) % columns
+        # a group does not cross the end of a row
+        first = (start % columns).to(tl.int32) if WIDE else start
+        begin = tl.multiple_of((first + group) % columns, G)
+        column = begin[:, None] + tl.arange(0, G)[None, :]
         value += tl.load(bias + column, mask, 0.0).to(tl.float32)
+    exact: tl.constexpr = x.dtype.element_ty == tl.float32
     if GRADIENT:
         grad = tl.load(dy + start + lane, mask, 0.0).to(tl.float32)
-        result = grad * gelu_slope(value, KIND, alpha)
+        result = grad * gelu_slope(value, KIND, exact, alpha)
     else:
-        result = gelu_value(value, alpha, KIND)
+        result = gelu_value(value, alpha, KIND, exact)
     tl.store(out + start + lane, result.to(out.dtype.element_ty), mask)
 
 
@@ -121,7 +128,7 @@ def _launched(
 ) -> Tensor:
     out = torch.empty_like(x) if out is None else out
     block = BLOCK[x.dtype.itemsize]
-    _gelu[(triton.cdiv(x.numel(), block),)](
+    _gelu[(cdiv(x.numel(), block),)](
         out,
         dy,
         x,
@@ -132,6 +139,8 @@ def _launched(
         kind,
         gradient,
         bias is not None,
+        x.numel() + block >= 1 << 31,
+        GROUP if bias is None or x.shape[-1] % GROUP == 0 else 1,
         block,
         num_warps=WARPS,
     )

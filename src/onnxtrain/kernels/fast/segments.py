@@ -11,42 +11,51 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, power
 
-CHUNK = 32
+CHUNK, COLUMNS, CHUNK_WARPS, JOIN_WARPS = 8, 256, 2, 2
+"""Rows and columns of a program, and warps: four columns a thread, of sums in float32 as well."""
 RANKED = 1 << 14
 """Up to so many indices are put in order by counting, for each one, those before it."""
 RANKS, COMPARED, RANK_WARPS = 64, 128, 4
 
 
+@Compiled
+@triton.jit
+def _keys(keys, indices, count, rows, KIND: tl.constexpr, B: tl.constexpr):
+    """Indices and then positions, as one number."""
+    own = tl.program_id(0) * B + tl.arange(0, B)
+    index = _wrapped(tl.load(indices + own, own < count, 0), rows)
+    tl.store(keys + own, index.to(KIND) * count + own, own < count)
+
+
+@Compiled
 @triton.jit
 def _rank(
     ascending,
     order,
-    indices,
+    keys,
     count,
-    rows,
-    KIND: tl.constexpr,
     R: tl.constexpr,
     B: tl.constexpr,
 ):
     """Put each index where it belongs: after the smaller ones and the equal ones before it."""
     own = tl.program_id(0) * R + tl.arange(0, R)
     there = own < count
-    index = _wrapped(tl.load(indices + own, there, 0), rows)
-    # indices and then positions, as one number
-    key = (index.to(KIND) * count + own)[:, None]
+    key = tl.load(keys + own, there, 0)
     before = tl.zeros((R, B), tl.int32)
-    for first in range(0, count, B):
-        other = first + tl.arange(0, B)
-        # what does not exist comes last
-        compared = _wrapped(tl.load(indices + other, other < count, 0), rows)
-        compared = tl.where(
-            other < count, compared.to(KIND) * count + other, tl.full((), rows, KIND) * count
-        )
-        before += (compared[None, :] < key).to(tl.int32)
+    whole = count // B * B
+    for first in range(0, whole, B):
+        compared = tl.load(keys + first + tl.arange(0, B))
+        before += (compared[None, :] < key[:, None]).to(tl.int32)
+    if whole < count:
+        other = whole + tl.arange(0, B)
+        compared = tl.load(keys + other, other < count, 0)
+        less = (compared[None, :] < key[:, None]) & (other < count)[None, :]
+        before += less.to(tl.int32)
     place = tl.sum(before, 1)
-    tl.store(ascending + place, index, there)
+    tl.store(ascending + place, (key // count).to(tl.int32), there)
     tl.store(order + place, own, there)
 
 
@@ -57,6 +66,7 @@ def _wrapped(index, rows):
     return tl.where(rest < 0, rest + rows, rest)
 
 
+@Compiled
 @triton.jit
 def _chunks(
     out,
@@ -66,49 +76,51 @@ def _chunks(
     order,
     count,
     columns,
+    ADDED: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Runs inside a chunk go to the output, one that began before or goes on after to the edges."""
+    """Runs inside a chunk go to the output, one that began before or goes on after to the edges.
+
+    edges[chunk, 0] has what a run from before adds, [chunk, 1] what one that goes on begins with.
+    """
     first = tl.program_id(0) * R
-    place = first + tl.arange(0, R)
-    there = place < count
-    index = tl.load(indices + place, there, -1)
-    before = tl.load(indices + place - 1, there & (place > 0), -2)
-    begins = (index != before) & there
-    begins = begins | (place == first)
-    run = tl.cumsum(begins.to(tl.int32), 0) - 1
     column = tl.program_id(1) * C + tl.arange(0, C)
-    fits = column < columns
-    row = tl.load(order + place, there, 0)
-    data = tl.load(
-        values + row.to(tl.int64)[:, None] * columns + column[None, :],
-        there[:, None] & fits[None, :],
-        0.0,
-    )
-    slot = tl.arange(0, R)
-    member = (slot[:, None] == run[None, :]) & there[None, :]
-    sums = tl.dot(member.to(data.dtype), data, input_precision="ieee", out_dtype=tl.float32)
-    # what each run needs to know, moved from its rows to its slot
-    runs = tl.max(tl.where(there, run, -1), 0)
-    target = tl.max(tl.where(member, index[None, :].to(tl.int32), -1), 1)
-    continued = tl.load(indices + first - 1, first > 0, -2) == tl.load(indices + first)
-    end = first + R
-    goes_on = tl.load(indices + end, end < count, -3) == tl.load(indices + end - 1, end < count, -4)
-    is_first, is_last = slot == 0, slot == runs
-    head = tl.where(is_first, continued.to(tl.int32), 0) > 0
-    edge = head | (tl.where(is_last, goes_on.to(tl.int32), 0) > 0)
-    whole = (slot <= runs) & (edge == 0)
-    at = target.to(tl.int64)[:, None] * columns + column[None, :]
-    tl.store(out + at, sums.to(out.dtype.element_ty), whole[:, None] & fits[None, :])
-    # edges[chunk, 0] has what a run from before adds, [chunk, 1] what one that goes on begins with
-    side = tl.where(head, 0, 1)
-    spot = (tl.program_id(0).to(tl.int64) * 2 + side)[:, None] * columns + column[None, :]
-    tl.store(edges + spot, sums, edge[:, None] & fits[None, :])
+    edge = edges + first // R * 2 * columns.to(tl.int64) + column
+    before = tl.load(indices + first - 1, first > 0, -1)
+    index = tl.load(indices + first)
+    head = (before == index).to(tl.int32)
+    total = tl.zeros((C,), tl.float32)
+    # so many loads are independent of each other
+    for at in tl.static_range(R):
+        there = first + at < count
+        row = tl.load(order + first + at, there, 0).to(tl.int64)
+        taken = column < tl.where(there, columns, 0)
+        total += tl.load(values + row * columns + column, taken, 0.0).to(tl.float32)
+        following = tl.load(indices + first + at + 1, first + at + 1 < count, -1)
+        ends = (following != index) & there
+        inside = column < tl.where(ends & (head == 0), columns, 0)
+        place = out + index.to(tl.int64) * columns + column
+        result = total
+        if ADDED:
+            result += tl.load(place, inside, 0.0).to(tl.float32)
+        tl.store(place, result.to(out.dtype.element_ty), inside)
+        tl.store(edge, total, column < tl.where(ends & (head > 0), columns, 0))
+        if at == R - 1:
+            # a run that covers the chunk belongs to one that began before, if it did
+            goes_on = there & (following == index)
+            side = tl.where(head > 0, 0, columns)
+            tl.store(edge + side, total, column < tl.where(goes_on, columns, 0))
+        total = tl.where(ends, 0.0, total)
+        head = tl.where(ends, 0, head)
+        index = following
 
 
+@Compiled
 @triton.jit
-def _join(out, edges, indices, count, columns, R: tl.constexpr, C: tl.constexpr):
+def _join(
+    out, edges, indices, count, columns, ADDED: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
     """Finish the run that begins in a chunk and goes on in later ones."""
     chunk = tl.program_id(0)
     end = (chunk + 1) * R
@@ -128,23 +140,39 @@ def _join(out, edges, indices, count, columns, R: tl.constexpr, C: tl.constexpr)
             # the run ends in this chunk unless its last row and the next one belong to it
             following = tl.load(indices + end, end < count, -1)
         at = index.to(tl.int64) * columns + column
+        if ADDED:
+            total += tl.load(out + at, fits, 0.0).to(tl.float32)
         tl.store(out + at, total.to(out.dtype.element_ty), fits)
 
 
-def sum_rows(indices: Tensor, values: Tensor, count: int) -> Tensor:
-    """out[r] = sum of values[n] over all n with indices[n] == r modulo count."""
+def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = None) -> Tensor:
+    """out[r] = sum of values[n] over all n with indices[n] == r modulo count.
+
+    It is added to the base, in place, if there is one.
+    """
     total, columns = values.shape
     ascending, order = _in_order(indices, count)
-    out = torch.zeros((count, columns), dtype=values.dtype, device=values.device)
-    width = min(power(columns), 128)
-    chunks, across = triton.cdiv(total, CHUNK), triton.cdiv(columns, width)
+    added = base is not None
+    out = values.new_zeros((count, columns)) if base is None else base
+    width = min(power(columns), COLUMNS)
+    chunks, across = cdiv(total, CHUNK), cdiv(columns, width)
     edges = torch.empty((chunks, 2, columns), dtype=torch.float32, device=values.device)
     _chunks[(chunks, across)](
-        out, edges, values, ascending, order, total, columns, CHUNK, max(width, 16), num_warps=4
+        out,
+        edges,
+        values,
+        ascending,
+        order,
+        total,
+        columns,
+        added,
+        CHUNK,
+        width,
+        num_warps=CHUNK_WARPS,
     )
     if chunks > 1:
         _join[(chunks - 1, across)](
-            out, edges, ascending, total, columns, CHUNK, width, num_warps=1
+            out, edges, ascending, total, columns, added, CHUNK, width, num_warps=JOIN_WARPS
         )
     return out
 
@@ -157,10 +185,12 @@ def _in_order(indices: Tensor, count: int) -> tuple[Tensor, Tensor]:
         kind, shift = (torch.int16, 1 << 15) if count <= 1 << 16 else (torch.int32, 0)
         keys, order = (indices.remainder(count) - shift).to(kind).sort(stable=True)
         return keys.to(torch.int32) + shift, order
-    ascending = torch.empty(total, dtype=torch.int32, device=indices.device)
-    order = torch.empty_like(ascending)
-    kind = tl.int64 if (total + 1) * (count + 1) >= 1 << 31 else tl.int32
-    _rank[(triton.cdiv(total, RANKS),)](
-        ascending, order, indices, total, count, kind, RANKS, COMPARED, num_warps=RANK_WARPS
+    wide = (total + 1) * (count + 1) >= 1 << 31
+    keys = torch.empty(total, dtype=torch.int64 if wide else torch.int32, device=indices.device)
+    kind = tl.int64 if wide else tl.int32
+    _keys[(cdiv(total, 1024),)](keys, indices, total, count, kind, 1024, num_warps=4)
+    ascending, order = torch.empty((2, total), dtype=torch.int32, device=indices.device).unbind()
+    _rank[(cdiv(total, RANKS),)](
+        ascending, order, keys, total, RANKS, COMPARED, num_warps=RANK_WARPS
     )
     return ascending, order

@@ -13,7 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import LOG2_E, two_to
+from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import (
+    cdiv,
     kept_narrow,
     meet,
     meeting,
@@ -24,6 +27,9 @@ from onnxtrain.kernels.fast.launch import (
     warps,
 )
 
+TOGETHER = {2: 2048, 4: 2048}
+"""Elements of a program with several rows, by the bytes of one."""
+PER_THREAD = {2: 8, 4: 8}
 LONGEST_ROW_OF_ONE = 16384
 PART = {2: 8192, 4: 4096}
 """Elements of a part of a long row, and of a tile (below), by the bytes of one."""
@@ -41,9 +47,10 @@ def _term(dy, y, LOG: tl.constexpr):
 
 @triton.jit
 def _result(dy, y, total, LOG: tl.constexpr):
-    return dy - tl.exp(y) * total if LOG else y * (dy - total)
+    return dy - two_to(y * LOG2_E) * total if LOG else y * (dy - total)
 
 
+@Compiled
 @triton.jit
 def _rows(dx, dy, y, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None]
@@ -57,6 +64,7 @@ def _rows(dx, dy, y, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.co
     tl.store(dx + at, _result(wide, out, total, LOG).to(dy_in.dtype), mask)
 
 
+@Compiled
 @triton.jit
 def _parts(
     dx,
@@ -88,6 +96,7 @@ def _parts(
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
+@Compiled
 @triton.jit
 def _columns(
     dx,
@@ -147,13 +156,13 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows, width = y.numel() // size, power(size)
     if part_of(size, LONGEST_ROW_OF_ONE) == width:
-        together = max(1, 2048 // width)
-        grid = (triton.cdiv(rows, together),)
-        threads = warps(width * together, 8)
+        together = max(1, TOGETHER[y.dtype.itemsize] // width)
+        grid = (cdiv(rows, together),)
+        threads = warps(width * together, PER_THREAD[y.dtype.itemsize])
         _rows[grid](dx, dy, y, rows, size, log, together, width, num_warps=threads)
         return
     part, threads = PART[y.dtype.itemsize], PART_WARPS[y.dtype.itemsize]
-    parts = triton.cdiv(size, part)
+    parts = cdiv(size, part)
     counters, partial = meeting(rows, parts, y.device)
     _parts[(rows * parts,)](
         dx,
@@ -174,8 +183,8 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: bool) -> None:
     wide = min(power(inner), 128 // y.dtype.itemsize)
     tall = part_of(size, max(TILE[y.dtype.itemsize] // wide, 1))
-    parts = triton.cdiv(size, tall)
-    tiles = y.numel() // (size * inner) * triton.cdiv(inner, wide)
+    parts = cdiv(size, tall)
+    tiles = y.numel() // (size * inner) * cdiv(inner, wide)
     counters, partial = meeting(tiles, parts * wide, y.device)
     _columns[(tiles * parts,)](
         dx,

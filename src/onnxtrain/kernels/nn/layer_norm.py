@@ -16,6 +16,8 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
+SMALLEST_GRADIENT = 1 << 20
+"""Elements from which on Triton's gradient is the faster one: torch's reads everything twice."""
 
 
 @kernel("LayerNormalization", outputs=3, T=FLOATS)
@@ -73,10 +75,10 @@ def layer_normalization_grad(
     stash_type: int = 1,
 ) -> Three:
     """dx = inv / n * (n * g - sum(g) - xhat * sum(g * xhat)), with g = dy * scale."""
-    return _layer_grad(y_grad, x, scale, (mean, inv_std_dev), axis, epsilon)
+    return _layer_grad(y_grad, x, scale, (mean, inv_std_dev), axis, epsilon)[:3]
 
 
-@kernel("LayerNormalizationGradAdd", domain=OWN, outputs=3, T=FLOATS, V=FLOATS)
+@kernel("LayerNormalizationGradAdd", domain=OWN, outputs=4, needs=["wanted"], T=FLOATS, V=FLOATS)
 def layer_normalization_grad_add(
     y_grad: Tensor,
     x: Tensor,
@@ -85,12 +87,23 @@ def layer_normalization_grad_add(
     inv_std_dev: Tensor,
     residual: Tensor,
     *,
+    wanted: tuple[bool, ...],
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Three:
-    """LayerNormalizationGrad whose dx is added to a gradient that x gets on another way."""
-    return _layer_grad(y_grad, x, scale, (mean, inv_std_dev), axis, epsilon, residual)
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """LayerNormalizationGrad whose dx is added to a gradient that x gets on another way.
+
+    The fourth output has the sums of the total over all axes but the last.
+    """
+    return _layer_grad(
+        y_grad, x, scale, (mean, inv_std_dev), axis, epsilon, residual, wanted[3:] == (True,)
+    )
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Σ x over all axes but the last, in its type."""
+    return widen(x).reshape(-1, x.shape[-1]).sum(0).to(x.dtype)
 
 
 def _layer_grad(
@@ -101,7 +114,8 @@ def _layer_grad(
     axis: int,
     epsilon: float,
     residual: Tensor | None = None,
-) -> Three:
+    summed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     mean, inv_std_dev = statistics
     sizes = normalized_shape(x, axis)
     rows = row_shape(x, axis)
@@ -110,14 +124,21 @@ def _layer_grad(
         # stashed statistics that are coarser than the data would cost the gradient its precision
         _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
     if (
-        fast.ready(x, y_grad, *([] if residual is None else [residual]))
+        fast.ready(x, y_grad, *([] if residual is None else [residual]), smallest=SMALLEST_GRADIENT)
         and scale.shape == sizes
+        and (x.shape[-1:] == sizes or not summed)
         and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
     ):
-        dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev, residual)
-        return dx, sums[0].view(scale.shape), sums[1].view(scale.shape)
+        dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev, residual, summed)
+        total = sums[2].to(dx.dtype) if summed else None
+        return dx, sums[0].view(scale.shape), sums[1].view(scale.shape), total
     # CUDA takes 16-bit data with float32 statistics
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
+    if one_type and residual is None and scale.shape == sizes and mean.shape == rows:
+        dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
+            y_grad, x, sizes, mean, inv_std_dev, scale, scale, [True, True, True]
+        )
+        return dx, dscale, dbias, column_sums(dx) if summed else None
     kind = x.dtype if one_type else work
     dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale.expand(sizes)))
     mean, inverse = (t.to(work).reshape(rows).contiguous() for t in (mean, inv_std_dev))
@@ -125,8 +146,8 @@ def _layer_grad(
         dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
     )
     dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in (dscale, dbias))
-    dx = dx if residual is None else dx.to(work) + residual
-    return dx.to(x.dtype), dscale, dbias
+    dx = (dx if residual is None else dx.to(work) + residual).to(x.dtype)
+    return dx, dscale, dbias, column_sums(dx) if summed else None
 
 
 @kernel("InvertibleLayerNormalizationGrad", domain=MS, outputs=3, V=FLOATS)

@@ -1,0 +1,73 @@
+"""Launches that find their kernel by the kind of their arguments."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+from onnxtrain.kernels.fast import compiled
+
+
+class Kernel:
+    """Stands for what Triton compiled: notes what is launched."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[object, ...]] = []
+
+    def __getitem__(self, grid):
+        return lambda *arguments, stream: self.launched.append((grid, arguments, stream))
+
+
+class Jit:
+    """Stands for a Triton function, which compiles one kernel."""
+
+    def __init__(self) -> None:
+        self.kernel, self.compiled = Kernel(), 0
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **options):
+            self.compiled += 1
+            return self.kernel
+
+        return launch
+
+
+@pytest.fixture
+def jit(monkeypatch: pytest.MonkeyPatch) -> Jit:
+    active = SimpleNamespace(get_current_device=lambda: 0, get_current_stream=lambda device: 7)
+    monkeypatch.setattr(compiled, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(compiled, "interpreted", lambda: False)
+    return Jit()
+
+
+def test_a_kernel_is_compiled_once_for_each_kind_of_arguments(jit: Jit) -> None:
+    function = compiled.Compiled(jit)
+    room = torch.zeros(32)
+    function[(3,)](room, 16, 0.5, True, num_warps=4)
+    later = (room[4:], 16, 0.7, True)
+    function[(5, 2)](*later, num_warps=4)
+    ((grid, arguments, stream),) = jit.kernel.launched
+    assert (grid, stream, jit.compiled) == ((5, 2, 1), 7, 1)
+    assert all(a is b for a, b in zip(arguments, later, strict=True))
+    kinds = [
+        (room[1:], 16, 0.5, True),
+        (room.half(), 16, 0.5, True),
+        (room, 17, 0.5, True),
+        (room, 16, 0.5, False),
+    ]
+    for number, arguments in enumerate(kinds):
+        function[(3,)](*arguments, num_warps=4)
+        assert jit.compiled == 2 + number
+    function[(3,)](room, 16, 0.5, True, num_warps=8)
+    assert jit.compiled == 6 and len(jit.kernel.launched) == 1
+
+
+def test_kinds_are_forgotten_before_they_are_too_many(
+    jit: Jit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "MOST_KINDS", 2)
+    function = compiled.Compiled(jit)
+    for size in range(5):
+        function[(1,)](size, num_warps=1)
+    assert len(function.known) <= 2 and jit.compiled == 5
