@@ -11,8 +11,10 @@ from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
-from onnxtrain.types import FLOATS, MS
+from onnxtrain.types import FLOATS, MS, OWN
 
+_ALIGNED = 16
+"""Bytes at whose multiples wide loads may begin."""
 EVENTS = 4096
 """How many events a process has."""
 
@@ -64,6 +66,37 @@ def in_place_accumulator_v2(
     else:
         accumulation_buffer.add_(value)
     return torch.ones(1, dtype=torch.bool), accumulation_buffer
+
+
+@kernel(
+    "HandOver",
+    domain=OWN,
+    host=["overwrite_flag", "hand_over"],
+    mutates=["buffer"],
+    view="value",
+    T=FLOATS,
+    T_GRAD=FLOATS,
+)
+def hand_over_gradient(
+    buffer: Tensor, value: Tensor, overwrite_flag: Any, hand_over: Any
+) -> Tensor:
+    """A gradient for who reads it at once (the buffer is left alone), or nothing.
+
+    Nothing is a tensor without elements: buffer += value, or buffer = value if the flag is set.
+    """
+    if buffer.shape != value.shape:
+        raise ValueError(
+            f"buffer has shape {tuple(buffer.shape)}, the gradient {tuple(value.shape)}"
+        )
+    if single(hand_over):
+        whole = value.contiguous()
+        # one that begins elsewhere would keep all of them from being updated in one launch
+        return whole if whole.data_ptr() % _ALIGNED == 0 else whole.clone()
+    if single(overwrite_flag):
+        buffer.copy_(value)
+    else:
+        buffer.add_(value)
+    return value.new_empty(0)
 
 
 def _replaces(value: Tensor, buffer: Tensor) -> bool:

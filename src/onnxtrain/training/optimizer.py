@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -20,6 +20,7 @@ from onnxtrain.runtime.ready import planned
 from onnxtrain.training.checkpoint import OptimizerState, Parameter
 from onnxtrain.training.module import Module
 from onnxtrain.training.runner import provider_of
+from onnxtrain.transforms.backward.clipping import fold_clipping, reads_only
 from onnxtrain.types import MS, DataType
 
 MOMENTS = {"first_order_moments": "momentum0", "second_order_moments": "momentum1"}
@@ -44,6 +45,10 @@ class Optimizer:
     Args:
         optimizer_uri: The optimizer model: a path, or the model itself.
         module: Whose parameters it updates.
+
+    Attributes:
+        program: Updates from the gradients in the buffers of the parameters, and clips those.
+        direct: Updates from gradients of any type that it only reads; None if it cannot.
     """
 
     def __init__(self, optimizer_uri: ModelLike, module: Module) -> None:
@@ -56,6 +61,7 @@ class Optimizer:
             guard(model)
         self._copies = write_copies(model) if module.copies.pairs() else False
         self._moments = [name for name in MOMENTS if name in names]
+        self.direct = None if self._scaling else _direct(model.clone(), module.device)
         plan = planned(model, default_registry(), LowerOptions(provider_of(module.device)))
         self.program = Program(plan, module.device)
         self._numbers = {
@@ -118,6 +124,17 @@ class Optimizer:
         for name, number in self._numbers.items():
             number.fill_(values[name])
 
+    def update_from(self, gradients: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor]:
+        """Like ``update``, with gradients by name of their parameters instead of the buffers."""
+        assert self.direct is not None
+        trained = self._module.parameters_in_order(trainable_only=True)
+        lists = {**(self._lists or {}), "gradients": [gradients[p.name] for p in trained]}
+        feeds: dict[str, Any] = {**self._numbers, **lists}
+        done = self.direct(*(feeds[a.name] for a in self.direct.plan.inputs))[0]
+        if not self._copies:
+            self._module.copies.follow()
+        return (done,)
+
     def update(self) -> tuple[torch.Tensor]:
         """Change parameters and moments; gives a flag that tells whether that was done."""
         lists = self._lists or {}
@@ -158,6 +175,15 @@ class Optimizer:
     def steps_taken(self) -> int:
         """How many updates were made; waits for the device where the loss is scaled."""
         return self.state.step - (0 if self._scaling is None else int(self._scaling.skipped))
+
+
+def _direct(model: ir.Model, device: torch.device) -> Program | None:
+    """The program of an optimizer model that only reads gradients; None if it writes them."""
+    fold_clipping(model)
+    if len(model.graph.outputs) != 1 or not reads_only(model, "gradients"):
+        return None
+    plan = planned(model, default_registry(), LowerOptions(provider_of(device)))
+    return Program(plan, device)
 
 
 def guard(model: ir.Model) -> None:

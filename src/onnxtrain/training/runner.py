@@ -20,6 +20,7 @@ from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
 from onnxtrain.transforms.backward import join
+from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import (
     BUFFER_SUFFIX,
@@ -29,7 +30,8 @@ from onnxtrain.transforms.training_graph import (
 )
 from onnxtrain.types import CPU, CUDA, Provider
 
-_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, FLAG_SUFFIX, "_grad", COPY_SUFFIX)
+_GRADIENT_SUFFIXES = (BUFFER_SUFFIX, FLAG_SUFFIX, HANDED_SUFFIX, "_grad", COPY_SUFFIX)
+_SWITCHES = (RESET_INPUT, HAND_OVER_INPUT)
 T = TypeVar("T")
 
 
@@ -41,7 +43,7 @@ def provider_of(device: torch.device) -> Provider:
 def user_inputs(model: ir.Model, bound: Collection[str]) -> list[str]:
     """Inputs that the caller passes: no parameters, gradients or switches."""
     graph = model.graph
-    hidden = {*graph.initializers, *bound, RESET_INPUT, SCALE_INPUT}
+    hidden = {*graph.initializers, *bound, *_SWITCHES, SCALE_INPUT}
     names = [str(value.name) for value in graph.inputs]
     return [n for n in names if n not in hidden and not _is_gradient(n, bound)]
 
@@ -68,6 +70,9 @@ class Runner:
         bound: Parameters and gradient buffers by name; the model reads and changes them in place.
         device: Where it runs.
         options: Options of the session.
+
+    Attributes:
+        handed: Where the outputs are that a step may hand over as gradients, by parameter.
     """
 
     def __init__(
@@ -81,16 +86,20 @@ class Runner:
         lowering = LowerOptions(
             provider_of(device), options.use_deterministic_compute, options.reuse_storage
         )
+        join(model, on_gpu=device.type == "cuda", compiled=options.compiled)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
-        join(model, on_gpu=device.type == "cuda")
         self.plan = planned(model, default_registry(), lowering, state=state)
         self.program = Program(self.plan, device, state, seed=options.seed, groups=options.groups)
-        self.user_inputs = [a for a in self.plan.inputs if a.name != RESET_INPUT]
+        self.user_inputs = [a for a in self.plan.inputs if a.name not in _SWITCHES]
         shown = set(user_outputs(model, bound))
         self.outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]
         self._feeds = Feeds(self.user_inputs, device)
-        self._resets = [a.name == RESET_INPUT for a in self.plan.inputs]
+        self.handed = {
+            a.name.removesuffix(HANDED_SUFFIX): i
+            for i, a in enumerate(self.plan.outputs)
+            if a.name.endswith(HANDED_SUFFIX) and HAND_OVER_INPUT in names
+        }
         self._options = options
         self.recorder: Recorder | None = None
         if options.capture:
@@ -142,8 +151,13 @@ class Runner:
         """With: torch works as the options of the session ask."""
         return deterministic(self._options.use_deterministic_compute)
 
-    def arguments(self, inputs: Sequence[Any], reset: bool) -> list[Any]:
-        """Inputs in order, checked, with the reset flag where the plan takes it.
+    def arguments(self, inputs: Sequence[Any], reset: bool, hand_over: bool = False) -> list[Any]:
+        """Inputs in order, checked, with the switches where the plan takes them.
+
+        Args:
+            inputs: User inputs.
+            reset: Whether gradients are overwritten instead of added to.
+            hand_over: Whether gradients are outputs, and their buffers are left alone.
 
         Raises:
             FeedError: if there are too few or too many inputs, or one does not fit.
@@ -155,4 +169,8 @@ class Runner:
             )
         pairs = zip(self.user_inputs, inputs, strict=True)
         given = iter([self._feeds.one(argument, value) for argument, value in pairs])
-        return [torch.tensor([reset]) if is_reset else next(given) for is_reset in self._resets]
+        switches = dict(zip(_SWITCHES, (reset, hand_over), strict=True))
+        return [
+            torch.tensor([switches[a.name]]) if a.name in switches else next(given)
+            for a in self.plan.inputs
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnxtrain.kernels.math.arithmetic
 import onnxtrain.kernels.math.bits
+import onnxtrain.kernels.math.chain
 import onnxtrain.kernels.math.clip
 import onnxtrain.kernels.math.einsum
 import onnxtrain.kernels.math.finite

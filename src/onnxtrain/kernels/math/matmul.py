@@ -126,7 +126,7 @@ def _scaled_product(a: Tensor, b: Tensor, alpha: float) -> Tensor:
     return result.squeeze(-2 if b.ndim > 1 else -1) if a.ndim == 1 else result
 
 
-@kernel("Gemm", since=7, T=FLOATS)
+@kernel("Gemm", since=7, T=FLOATS, inplace=["c"])
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -136,9 +136,12 @@ def gemm(
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Y = α·a'·b' + β·c, with c broadcast."""
     left, right = a.t() if transA else a, b.t() if transB else b
+    if out is not None:
+        return out.addmm_(left, right, beta=beta, alpha=alpha)
     if c is None:
         return _scaled_product(left, right, alpha)
     return torch.addmm(c, left, right, beta=beta, alpha=alpha, out=_room(left, right))

@@ -21,6 +21,7 @@ from onnxtrain.kernels.optimizer.lists import (
     common,
     fused_adam_w,
     store,
+    times,
     together,
     write,
 )
@@ -55,10 +56,12 @@ def adam_w(
     form: AdamW,
     skipped: Tensor | None = None,
     copies: Tensors | None = None,
+    factor: Tensor | None = None,
 ) -> None:
     """One step over [weights, gradients, first moments, second moments], in place.
 
-    Nothing changes if ``skipped`` is 1. Copies receive the new weights.
+    Nothing changes if ``skipped`` is 1. Copies receive the new weights. Gradients count times the
+    factor.
     """
     given = [*lists, *([] if copies is None else [copies])]
     given = [[t for t in items if t.numel()] for items in given]
@@ -70,8 +73,9 @@ def adam_w(
         numbers = many.adam_numbers(
             rate, step, form.betas, form.epsilon, form.after, form.corrected
         )
-        many.adam_w_by(given, numbers, form.betas, decays, skip=skipped)
+        many.adam_w_by(given, numbers, form.betas, decays, factor, skipped)
         return
+    given[1] = times(given[1], factor)
     exact = any(weight.dtype is torch.float64 for weight in given[0])
     (_exact if exact else _portable)(given[:4], rate, step, form, skipped)
     write(given[0], given[4] if copies else None)
@@ -127,12 +131,17 @@ def _length(rate: Tensor, step: Tensor, form: AdamW) -> Tensor:
 
 
 def descend(
-    weights: Tensors, gradients: Tensors, rate: Tensor, skipped: Tensor | None = None
+    weights: Tensors,
+    gradients: Tensors,
+    rate: Tensor,
+    skipped: Tensor | None = None,
+    factor: Tensor | None = None,
 ) -> None:
-    """w -= rate * g for every weight, unless ``skipped`` is 1."""
+    """w -= rate * factor * g for every weight, unless ``skipped`` is 1."""
     if together(weights, gradients, smallest=0):
-        fast.load("many").sgd(weights, gradients, lr=rate, skip=skipped)
+        fast.load("many").sgd(weights, gradients, lr=rate, factor=factor, skip=skipped)
         return
+    gradients = times(gradients, factor)
     work = common([weights, gradients])
     wide = cast(weights, work)
     torch._fused_sgd_(  # type: ignore[call-overload]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels import fast
+from onnxtrain.kernels.optimizer.scaling import scalar
 
 Tensors = list[Tensor]
 
@@ -40,18 +41,27 @@ def together(*lists: Tensors, smallest: int = fast.SMALLEST) -> bool:
 def common(lists: Sequence[Tensors]) -> torch.dtype:
     """The type that holds the values of all lists."""
     found = lists[0][0].dtype
-    for items in lists[1:]:
-        found = torch.promote_types(found, items[0].dtype)
+    for items in lists:
+        for dtype in {item.dtype for item in items}:
+            found = torch.promote_types(found, dtype)
     return found
 
 
 def cast(items: Tensors, dtype: torch.dtype) -> Tensors:
     """Contiguous tensors of the type; the same ones if they are that already."""
-    if items[0].dtype != dtype:
+    if any(item.dtype != dtype for item in items):
         wide = [torch.empty(t.shape, dtype=dtype, device=t.device) for t in items]
         torch._foreach_copy_(wide, items)
         return wide
     return [t if t.is_contiguous() else t.contiguous() for t in items]
+
+
+def times(items: Tensors, factor: Tensor | None) -> Tensors:
+    """Tensors times a factor of one element, in new memory and one type; themselves without it."""
+    if factor is None:
+        return items
+    wide = cast(items, torch.promote_types(common([items]), factor.dtype))
+    return list(torch._foreach_mul(wide, scalar(factor, wide[0].dtype)))
 
 
 def store(items: Tensors, wide: Tensors) -> None:
@@ -81,8 +91,10 @@ def fused_adam_w(
     The rate is a number, or a float32 tensor of one element which only the device reads; so is
     ``skipped``, which is 1 where nothing is to change.
     """
-    work = common(lists)
-    wide = [cast(items, work) for items in lists]
+    wide = lists
+    if not _alike(lists):
+        work = common(lists)
+        wide = [cast(items, work) for items in lists]
     torch._fused_adamw_(  # type: ignore[call-overload]
         *wide,
         [],
@@ -96,5 +108,12 @@ def fused_adam_w(
         maximize=False,
         found_inf=skipped,
     )
-    for index in (0, 2, 3):
-        store(lists[index], wide[index])
+    if wide is not lists:
+        for index in (0, 2, 3):
+            store(lists[index], wide[index])
+
+
+def _alike(lists: Sequence[Tensors]) -> bool:
+    """Whether all tensors are contiguous and of one type, as they nearly always are."""
+    dtype = lists[0][0].dtype
+    return all(t.dtype is dtype and t.is_contiguous() for items in lists for t in items)

@@ -23,13 +23,14 @@ from onnxtrain.kernels.optimizer.lists import (
     common,
     fused_adam_w,
     store,
+    times,
     together,
     write,
 )
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import shape_of, single
-from onnxtrain.types import MS
+from onnxtrain.types import MS, OWN
 
 
 @kernel(
@@ -48,6 +49,7 @@ def adam_w_optimizer(
     momentums_2: Tensors,
     update_signal: Any = None,
     copies: Tensors | None = None,
+    factor: Tensor | None = None,
     *,
     adam_mode: int = 0,
     alpha: float = 0.9,
@@ -60,7 +62,8 @@ def adam_w_optimizer(
 
     Mode 0: w -= lr * weight_decay * w, then w -= lr * m / (c1 * (sqrt(v) / sqrt(c2) + epsilon)).
     Mode 1: w -= lr * sqrt(c2) / c1 * m / (sqrt(v) + epsilon), then w -= lr * weight_decay * w.
-    Copies, of which the reference knows nothing, receive the new weights in types of their own.
+    The reference knows nothing of copies, which receive the new weights in types of their own, and
+    of a factor of all gradients.
     """
     _check_modes(adam_mode, correct_bias)
     check("gradient", weights, gradients)
@@ -77,8 +80,9 @@ def adam_w_optimizer(
         lists = [weights, gradients, momentums_1, momentums_2]
         skipped = device.skip(update_signal) if waits else None
         if device.unread(lr):
-            device.adam_w(lists, lr, step, form, skipped, copies)
+            device.adam_w(lists, lr, step, form, skipped, copies, factor)
         else:
+            lists[1] = times(gradients, factor)
             _adam_w(lists, _number(lr), _number(step), form)
             write(weights, copies)
     flag = update_signal.reshape(_shape(step)) if waits else _flag(step, updates, weights)
@@ -93,15 +97,21 @@ def adam_w_optimizer(
     view={"weights": 1},
 )
 def sgd_optimizer_v2(
-    lr: Any, weights: Tensors, gradients: Tensors, update_signal: Any = None
+    lr: Any,
+    weights: Tensors,
+    gradients: Tensors,
+    update_signal: Any = None,
+    factor: Tensor | None = None,
 ) -> tuple[Tensor, Tensors]:
-    """w -= lr * g for every weight."""
+    """w -= lr * g for every weight, or lr * factor * g, of which the reference knows nothing."""
     check("gradient", weights, gradients)
     waits = device.unread(lr) and device.unread(update_signal)
     updates = waits or update_signal is None or _is_true(update_signal)
     if updates and device.unread(lr):
-        device.descend(weights, gradients, lr, device.skip(update_signal) if waits else None)
+        skipped = device.skip(update_signal) if waits else None
+        device.descend(weights, gradients, lr, skipped, factor)
     elif updates:
+        gradients = times(gradients, factor)
         work = common([weights, gradients])
         wide = cast(weights, work)
         torch._foreach_add_(wide, cast(gradients, work), alpha=-_number(lr))
@@ -122,13 +132,31 @@ def inplace_clip_grad_norm(
     if together(gradients, smallest=0):
         fast.load("many").clip(gradients, max_norm)
         return gradients
-    dtype = gradients[0].dtype
-    norms = torch._foreach_norm(gradients, 2, acc(dtype))
+    factor = _clip_factor(gradients, max_norm)
+    torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
+    return gradients
+
+
+@kernel("ClipFactor", domain=OWN)
+def clip_factor(gradients: Tensors, *, max_norm: float = 1.0) -> Tensor:
+    """min(max_norm / (n + 1e-6), 1), with n the norm of all gradients together; at least float32.
+
+    Gradients times this factor are what InplaceClipGradNorm makes of them.
+    """
+    given = [gradient for gradient in gradients if gradient.numel()]
+    if given and together(given, smallest=0):
+        return fast.load("many").norm_and_factor(given, max_norm)[1]  # type: ignore[no-any-return]
+    return _clip_factor(gradients, max_norm)
+
+
+def _clip_factor(gradients: Tensors, max_norm: float) -> Tensor:
+    if not gradients:
+        return torch.ones(())
+    work = acc(common([gradients]))
+    norms = torch._foreach_norm(gradients, 2, work)
     norm = torch.linalg.vector_norm(torch.stack(norms))
     # fmin: a norm that is not a number leaves the gradients as they are
-    factor = torch.fmin(max_norm / (norm + 1e-6), torch.ones_like(norm))
-    torch._foreach_mul_(gradients, factor.to(dtype))
-    return gradients
+    return torch.fmin(max_norm / (norm + 1e-6), torch.ones_like(norm))
 
 
 def _adam_w(lists: Sequence[Tensors], rate: float, step: float, form: device.AdamW) -> None:
@@ -153,7 +181,8 @@ def _adam(
     epsilon: float,
 ) -> None:
     """AdamW over [weights, gradients, first moments, second moments], epsilon scaled by √c2."""
-    lists = [[t for t in items if t.numel()] for items in lists]
+    if not all(weight.numel() for weight in lists[0]):
+        lists = [[t for t in items if t.numel()] for items in lists]
     if not lists[0]:
         return
     if together(*lists):

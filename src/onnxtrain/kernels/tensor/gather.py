@@ -12,7 +12,7 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.kernels.tensor.indices import add_at, sum_rows, wrapped
 from onnxtrain.kernels.tensor.movable import movable
-from onnxtrain.types import FLOATS, INTS, MS
+from onnxtrain.types import FLOATS, INTS, MS, OWN
 
 
 @kernel("Gather", Tind=INTS)
@@ -73,6 +73,21 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         ordered=True,
     )
     return total.reshape(size, outer, inner).transpose(0, 1).reshape(shape)
+
+
+@kernel("GatherGradAdd", domain=OWN, T=FLOATS, Tind=INTS, inplace=["base"])
+def gather_grad_add(
+    indices: Tensor, dy: Tensor, base: Tensor, *, out: Tensor | None = None
+) -> Tensor:
+    """base, with dy[k] added to its row indices[k], always in the same order."""
+    if out is not None and fast.ready(dy, out) and indices.numel() > 1:
+        places, width = indices.reshape(-1).contiguous(), math.prod(base.shape[1:])
+        rows = out.view(base.shape[0], width)
+        fast.load("segments").sum_rows(places, dy.view(-1, width), len(rows), rows)
+        return out
+    rows = gather_grad(list(base.shape), indices, dy)
+    total = widen(base) + rows
+    return total.to(base.dtype) if out is None else out.copy_(total)
 
 
 @kernel("GatherElements", since=11, Tind=INTS)

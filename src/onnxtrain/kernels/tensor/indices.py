@@ -29,6 +29,8 @@ def wrapped(indices: Tensor, size: int) -> Tensor:
         if low < -size or high >= size:
             wrong = low if low < -size else high
             raise ValueError(f"index {wrong} is out of range [{-size},{size - 1}]")
+        if low >= 0:
+            return indices
     return indices.remainder(size)
 
 

@@ -124,7 +124,11 @@ def transpose(data: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
 @kernel("Expand", since=8, view="input", host=["shape"])
 def expand(input: Tensor, shape: list[int]) -> Tensor:
     """Broadcast to the shape; a dimension of 1 in ``shape`` keeps that of the input."""
-    return input.expand(torch.broadcast_shapes(input.shape, shape))
+    if min(shape, default=1) < 0:
+        raise ValueError(f"cannot expand to {shape}: no dimension may be negative")
+    lead = len(shape) - input.ndim
+    kept = [-1 if n == 1 and i >= lead else n for i, n in enumerate(shape)]
+    return input.expand([-1] * -lead + kept)
 
 
 @kernel("Tile", until=5, host=["tiles", "axis"])

@@ -16,7 +16,7 @@ def join_bias_sums(model: ir.Model) -> int:
     count = 0
     for node in list(graph):
         if node.domain == MS and node.op_type in _GELUS and len(node.inputs) == 2:
-            total = _sum_of(node.outputs[0])
+            total = sum_of(node.outputs[0])
             if total is not None:
                 _join(graph, node, total)
                 count += 1
@@ -25,7 +25,7 @@ def join_bias_sums(model: ir.Model) -> int:
     return count
 
 
-def _sum_of(value: ir.Value) -> ir.Node | None:
+def sum_of(value: ir.Value) -> ir.Node | None:
     """The sum of a value over all axes but the last, seen as a matrix or as it is."""
     for use in value.uses():
         node = use.node

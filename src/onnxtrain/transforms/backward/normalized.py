@@ -25,14 +25,69 @@ def join_normalized(model: ir.Model) -> int:
     return len(places)
 
 
+def join_shortcuts(model: ir.Model) -> int:
+    """Join every normalization that is added to a shortcut before a Relu; gives their number."""
+    graph = model.graph
+    count = 0
+    for relu in [node for node in graph if _kind(node) == _RELU]:
+        found = _before_relu(relu)
+        if found is not None:
+            _join_shortcut(graph, relu, *found)
+            count += 1
+    if count:
+        graph.opset_imports.setdefault(OWN, 1)
+    return count
+
+
+def _before_relu(relu: ir.Node) -> tuple[ir.Node, ir.Node, ir.Value] | None:
+    """The sum and a normalization that nobody else reads, and the shortcut."""
+    value = relu.inputs[0]
+    total = None if value is None else value.producer()
+    if value is None or total is None or _kind(total) != (ONNX, "Add"):
+        return None
+    if _only_reader(value) is not relu or total.graph is not relu.graph:
+        return None
+    for one, other in (tuple(total.inputs), tuple(reversed(total.inputs))):
+        norm = None if one is None else one.producer()
+        if one is None or other is None or norm is None or _kind(norm) != _NORM:
+            continue
+        same = one.shape is not None and one.shape == other.shape and one.dtype == other.dtype
+        if same and _trains(norm) and _only_reader(one) is total:
+            return total, norm, other
+    return None
+
+
+def _join_shortcut(
+    graph: ir.Graph, relu: ir.Node, total: ir.Node, norm: ir.Node, other: ir.Value
+) -> None:
+    kept = {k: v for k, v in norm.attributes.items() if k in ("epsilon", "momentum")}
+    joined = ir.node(
+        "BatchNormAddRelu",
+        [*norm.inputs, other],
+        kept,
+        domain=OWN,
+        num_outputs=5,
+        name=f"{norm.name}_AddRelu",
+    )
+    graph.insert_before(relu, joined)
+    _take(joined, [relu.outputs[0], *norm.outputs[1:5]])
+    for dead in (relu, total, norm):
+        graph.remove(dead, safe=True)
+
+
+def _trains(norm: ir.Node) -> bool:
+    """Whether a normalization uses the statistics of the batch and gives them out."""
+    training = norm.attributes.get("training_mode")
+    return (training is None or bool(training.as_int())) and len(norm.outputs) == 5
+
+
 def _kind(node: ir.Node) -> tuple[str, str]:
     return node.domain, node.op_type
 
 
 def _place(norm: ir.Node) -> tuple[ir.Node, ir.Node, ir.Node, ir.Node] | None:
     """The normalization, the Relu, and their gradients, if they belong to nobody else."""
-    training = norm.attributes.get("training_mode")
-    if (training is not None and not training.as_int()) or len(norm.outputs) < 5:
+    if not _trains(norm):
         return None
     relu = _only_reader(norm.outputs[0])
     if relu is None or _kind(relu) != _RELU:

@@ -1,0 +1,98 @@
+"""Operators that work element by element, where only the next one reads what one gives, as one.
+
+Values between them then stay in registers. A chain ends in one value and may begin in several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from onnxtrain.graph.edit import take_over
+from onnxtrain.types import FLOATS, MS, ONNX, OWN
+
+MOST_INPUTS, MOST_LINES = 8, 16
+_OPERATORS = {
+    ONNX: {"Add", "Sub", "Mul", "Div", "Sum", "Neg", "Abs", "Exp", "Sqrt", "Reciprocal", "Relu",
+           "Sigmoid"},
+    MS: {"ReluGrad", "SigmoidGrad", "TanhGrad", "QuickGelu", "QuickGeluGrad"},
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class _Chain:
+    """Nodes in order, and what they read from outside."""
+
+    nodes: list[ir.Node] = dataclasses.field(default_factory=list)
+    inputs: list[ir.Value] = dataclasses.field(default_factory=list)
+
+
+def join_elementwise(model: ir.Model) -> int:
+    """Join every chain of two or more such operators; gives their number."""
+    graph = model.graph
+    count = 0
+    for node in reversed(list(graph)):
+        if node.graph is graph and _fits(node):
+            chain = _Chain()
+            _collect(node, chain, MOST_LINES)
+            if len(chain.nodes) > 1 and len(chain.inputs) <= MOST_INPUTS:
+                _join(graph, chain)
+                count += 1
+    if count:
+        graph.opset_imports.setdefault(OWN, 1)
+    return count
+
+
+def _fits(node: ir.Node) -> bool:
+    """Whether a node computes floating point numbers of one type, one by one."""
+    if node.op_type not in _OPERATORS.get(node.domain, ()):
+        return False
+    given, out = list(node.inputs), node.outputs[0]
+    return out.dtype in FLOATS and all(v is not None and v.dtype == out.dtype for v in given)
+
+
+def _collect(node: ir.Node, chain: _Chain, room: int) -> int:
+    """Note a node and, before it, those that it alone reads; gives how many more may follow."""
+    room -= 1
+    for value in node.inputs:
+        assert value is not None
+        producer = value.producer()
+        alone = len(value.uses()) == 1 and not value.is_graph_output()
+        joins = (
+            producer is not None
+            and alone
+            and room > 0
+            and producer.graph is node.graph
+            and _fits(producer)
+            and value.shape is not None
+            and value.shape == node.outputs[0].shape
+        )
+        if joins and producer is not None:
+            room = _collect(producer, chain, room)
+        elif value not in chain.inputs:
+            chain.inputs.append(value)
+    chain.nodes.append(node)
+    return room
+
+
+def _join(graph: ir.Graph, chain: _Chain) -> None:
+    numbers = {value: index for index, value in enumerate(chain.inputs)}
+    lines = []
+    for node in chain.nodes:
+        alpha = node.attributes.get("alpha")
+        name = node.op_type if alpha is None else f"{node.op_type}:{alpha.as_float()!r}"
+        lines.append(" ".join([name, *(str(numbers[v]) for v in node.inputs if v is not None)]))
+        numbers[node.outputs[0]] = len(numbers)
+    last = chain.nodes[-1]
+    joined = ir.node(
+        "Elementwise",
+        chain.inputs,
+        {"steps": "; ".join(lines)},
+        domain=OWN,
+        name=f"{last.name}_Chain",
+    )
+    graph.insert_before(last, joined)
+    take_over(last.outputs[0], joined.outputs[0])
+    for node in reversed(chain.nodes):
+        graph.remove(node, safe=True)
