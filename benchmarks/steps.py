@@ -171,6 +171,11 @@ def ratio(times: dict[str, list[float]], peer: str) -> float | str:
     return statistics.median(a / b for a, b in zip(times[OURS], times[peer], strict=True))
 
 
+def better(medians: dict[str, float]) -> str:
+    """The faster of the peers that were measured."""
+    return min((peer for peer in medians if peer != OURS), key=lambda peer: medians[peer])
+
+
 def measure(name: str, device: str, python: str | None, seconds: float) -> dict[str, object]:
     torch.manual_seed(0)
     make, inputs = MODELS[name]
@@ -195,6 +200,8 @@ def measure(name: str, device: str, python: str | None, seconds: float) -> dict[
         "plan steps": len(trainer.module.runner(training=True).plan.block.steps),
         "reference ms": medians.get(REFERENCE, ""),
         "reference ratio": ratio(times, REFERENCE),
+        "better peer": better(medians),
+        "ratio to it": ratio(times, better(medians)),
     }
 
 

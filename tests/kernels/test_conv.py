@@ -40,3 +40,35 @@ def test_a_large_filter_gets_the_same_gradient_whatever_the_layout_of_its_input(
     turned = conv_grad(dy.contiguous(memory_format=last), x.to(memory_format=last), w, **options)
     for one, other in zip(plain, turned, strict=True):
         torch.testing.assert_close(other, one)
+
+
+LAST = torch.channels_last
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "last"),
+    [
+        ((2, 3, 8, 8), (4, 3, 3, 3), torch.backends.mkldnn.is_available()),
+        ((2, 1, 8, 8), (4, 1, 3, 3), False),
+        ((1, 8, 2, 2), (32, 8, 3, 3), False),
+        ((2, 3, 12, 12), (4, 3, 9, 9), False),
+    ],
+)
+def test_images_lie_on_the_cpu_as_they_are_convolved_fastest(x, w, last) -> None:
+    y = conv(torch.randn(x), torch.randn(w), pads=(1, 1, 1, 1))
+    assert (y.is_contiguous(memory_format=LAST) and not y.is_contiguous()) == last
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 1, 2, 0)])
+def test_the_layout_of_images_changes_no_result(group: int, pads: tuple[int, ...]) -> None:
+    x, w, b = torch.randn(2, 4, 7, 6), torch.randn(6, 4 // group, 3, 3), torch.randn(6)
+    options = {"group": group, "pads": pads, "strides": (2, 1)}
+    y = conv(x, w, b, **options)
+    wide = conv(x.double(), w.double(), b.double(), **options)
+    torch.testing.assert_close(y.double(), wide, rtol=1e-5, atol=1e-5)
+    dy = torch.randn(y.shape)
+    grads = conv_grad(dy, x, w, **options, wanted=(True, True, True))
+    exact = conv_grad(dy.double(), x.double(), w.double(), **options, wanted=(True, True, True))
+    for one, other in zip(grads, exact, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)

@@ -5,7 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from onnxtrain.errors import NodeError
+from graph.text import proto
+from onnxtrain.errors import GraphError, NodeError
+from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad, max_pool, max_pool_grad
 from onnxtrain.kernels.nn.window import resolve
 from onnxtrain.testing.cases import pool as cases
@@ -136,3 +138,48 @@ def test_windows_that_make_no_sense_are_refused(change, message) -> None:
     window = {"strides": None, "dilations": None, "pads": None, "auto_pad": "NOTSET", **change}
     with pytest.raises(ValueError, match=message):
         resolve((5, 5), (2, 2), **window)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("LpPool<kernel_shape=[0]>", "all kernel_shape values must be positive"),
+        ("MaxPool<kernel_shape=[0]>", "all kernel_shape values must be positive"),
+        ("AveragePool<kernel_shape=[0]>", "all kernel_shape values must be positive"),
+        ("LpPool<kernel_shape=[2], p=0>", "p is 0, must be at least 1"),
+        ("GlobalLpPool<p=0>", "p is 0, must be at least 1"),
+        ("LpNormalization<p=3>", "p is 3, must be 1 or 2"),
+        ("LRN<size=0>", "size is 0, must be at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(call: str, message: str) -> None:
+    model = proto(f"(double[1,2,3] x) => (double[A,B,C] y) {{ y = {call}(x) }}", 21)
+    with pytest.raises(NodeError, match=message):
+        run_model(model, {"x": _random(1, 2, 3)})
+
+
+def test_the_gradient_of_no_neighbours_is_refused() -> None:
+    model = proto("(double[1,2,3] x) => (double[1,2,3] y) { y = LRN<size=0>(x) }", 21)
+    with pytest.raises(GraphError, match="size is 0, must be at least 1"):
+        build_gradient_graph(model, "x", "y")
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("pool", [{"strides": (2, 2)}, {"pads": (1, 1, 1, 1)}, {"ceil_mode": 1}])
+def test_maxima_of_planes_get_their_gradient_in_the_layout_of_the_images(layout, pool) -> None:
+    x = _random(2, 3, 5, 6).contiguous(memory_format=layout).requires_grad_()
+    y, indices = max_pool(x.detach(), kernel_shape=(3, 3), **pool, wanted=(True, True))
+    pads, strides = pool.get("pads", (0, 0))[:2], pool.get("strides", (1, 1))
+    wanted = F.max_pool2d(x, 3, strides, pads, ceil_mode="ceil_mode" in pool)
+    torch.testing.assert_close(y, wanted.detach())
+    dy = _random(*y.shape).contiguous(memory_format=layout)
+    wanted.backward(dy)
+    grad = max_pool_grad(dy, indices, x.shape, kernel_shape=(3, 3), **pool, out_shape=None)
+    torch.testing.assert_close(grad, x.grad)
+    assert grad.is_contiguous(memory_format=layout)
+
+
+def test_places_in_another_plane_are_those_of_the_whole_image() -> None:
+    dy, indices = torch.tensor([[[[2.0]], [[3.0]]]]), torch.tensor([[[[5]], [[2]]]])
+    grad = max_pool_grad(dy, indices, (1, 2, 2, 2), kernel_shape=(2, 2), out_shape=None)
+    assert grad.flatten().tolist() == [0.0, 0.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0]

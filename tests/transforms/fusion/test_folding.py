@@ -41,6 +41,7 @@ def model(nodes: str, outputs: str = "double[3,4] y", inputs: str = "double[3,4]
         "s = Shape(x) a = Slice(s, one, far) b = Squeeze(a) c = Unsqueeze(b, zero) "
         "d = Gather(s, zero) e = Concat<axis=0>(d, c) y = Reshape(x, e)",
         "r = Range(o, n, i) y = Gather(x, r)",
+        "r = Range(o, n, i) p = GatherElements<axis=0>(r, r) y = Gather(x, p)",
         "a = Identity(x) b = Cast<to=11>(a) s = Shape(x) c = Expand(b, s) "
         "d = Transpose<perm=[0,1]>(c) y = Relu(d)",
     ],

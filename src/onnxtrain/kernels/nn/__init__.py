@@ -11,6 +11,7 @@ from onnxtrain.kernels.nn import (
     pool_lp,
     rms_norm,
     rnn,
+    sums,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "pool_lp",
     "rms_norm",
     "rnn",
+    "sums",
 ]

@@ -45,6 +45,37 @@ def batch_norm_relu(
     return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
 
 
+@kernel(
+    "BatchNormAddRelu",
+    domain=OWN,
+    outputs=5,
+    updates=["input_mean", "input_var"],
+    view={"input_mean": 1, "input_var": 2},
+    T=FLOATS,
+)
+def batch_norm_add_relu(
+    x: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    input_mean: Tensor,
+    input_var: Tensor,
+    residual: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    update: bool = False,
+) -> Five:
+    """Relu(BatchNormInternal(x) + residual) in training, with what that returns besides."""
+    batch_norm.check(x, scale, b, input_mean, input_var)
+    if quick := batch_norm.fast_images(x, residual, scale, b):
+        y, mean, var, inverse = quick.train(x, scale, b, epsilon, relu=True, residual=residual)
+    else:
+        y, mean, var, inverse = batch_norm.train(x, scale, b, epsilon)
+        y = torch.relu(y + residual)
+    running = batch_norm.moved(x, (input_mean, input_var), (mean, var), momentum, update)
+    return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+
+
 @kernel("BatchNormReluGrad", domain=OWN, outputs=3, T=FLOATS)
 def batch_norm_relu_grad(
     dy: Tensor,

@@ -14,6 +14,9 @@ from onnxtrain.types import FLOATS, MS, DataType
 
 BYTES = frozenset({DataType.INT8, DataType.UINT8})
 LARGE_FILTER = 64
+"""Positions of a filter from which on the CPU is faster with the channels first."""
+HEAVY_FILTER = 4
+"""Elements of a filter for one of the image from which on reordering the filter costs too much."""
 
 
 @kernel("Conv", T=FLOATS)
@@ -53,10 +56,11 @@ def conv_grad(
     check_filter(x, w, group, kernel_shape)
     window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     padded, padding = outer_padding(x, window)
+    last = channels_last(padded, w)
     dx, dw, db = torch.ops.aten.convolution_backward(
-        laid_out(dy),
-        laid_out(_channels_first(padded, w)),
-        laid_out(w),
+        laid_out(dy, last),
+        laid_out(padded, last),
+        laid_out(w, last if w.is_cuda else None),
         [w.shape[0]],
         window.strides,
         padding,
@@ -101,27 +105,37 @@ def conv_integer(
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int) -> Tensor:
     """Convolution with any padding."""
     x, padding = outer_padding(x, window)
+    last = channels_last(x, w)
     options = (window.strides, padding, window.dilations, False, [0] * len(padding), group)
-    result: Tensor = torch.ops.aten.convolution(laid_out(x), laid_out(w), b, *options)
+    filter_ = laid_out(w, last if w.is_cuda else None)
+    result: Tensor = torch.ops.aten.convolution(laid_out(x, last), filter_, b, *options)
     return result
 
 
-def laid_out(x: Tensor) -> Tensor:
-    """Images of 16 bits on a GPU with their channels last, as tensor cores take them.
+def channels_last(x: Tensor, w: Tensor) -> bool | None:
+    """Whether images are convolved faster with their channels last; None if as they are.
 
-    What comes out is laid out like that too, so one conversion serves a whole network.
+    Tensor cores of a GPU take 16 bits like that. On the CPU it halves the time of most float32
+    convolutions (and of pooling between them), but the gradient of a large filter may take a
+    hundred times as long. What comes out is laid out like what went in, so one conversion serves
+    a whole network.
     """
-    if x.is_cuda and x.ndim == 4 and x.dtype.itemsize == 2:
-        return x.contiguous(memory_format=torch.channels_last)
-    return x
+    if x.ndim != 4:
+        return None
+    if x.is_cuda:
+        return True if x.dtype.itemsize == 2 else None
+    if math.prod(w.shape[2:]) > LARGE_FILTER:
+        return False
+    if x.dtype is not torch.float32 or x.shape[1] == 1 or not torch.backends.mkldnn.is_available():
+        return None
+    return w.numel() <= HEAVY_FILTER * x.numel()
 
 
-def _channels_first(x: Tensor, w: Tensor) -> Tensor:
-    """The input of a large filter on the CPU as it is best for the filter's gradient.
-
-    With the channels last that may take a hundred times as long.
-    """
-    return x.contiguous() if not x.is_cuda and math.prod(w.shape[2:]) > LARGE_FILTER else x
+def laid_out(x: Tensor, last: bool | None) -> Tensor:
+    """Images with their channels last or first, or as they are."""
+    if last is None:
+        return x
+    return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def outer_padding(x: Tensor, window: Window) -> tuple[Tensor, Ints]:

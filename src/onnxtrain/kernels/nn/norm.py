@@ -56,6 +56,8 @@ def lrn(
     x: Tensor, *, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0, size: int
 ) -> Tensor:
     """y = x / (bias + alpha / size * (sum of x^2 over the ``size`` nearest channels))^beta."""
+    if size < 1:
+        raise ValueError(f"size is {size}, must be at least 1")
     wide = widen(x)
     before, after = (size - 1) // 2, size // 2
     padding = [0, 0] * (x.ndim - 2) + [before, after]
@@ -66,6 +68,8 @@ def lrn(
 @kernel("LpNormalization", T=FLOATS)
 def lp_normalization(input: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """y = x / |x|_p along the axis, and 0 where the norm is 0."""
+    if p not in (1, 2):
+        raise ValueError(f"p is {p}, must be 1 or 2")
     wide = widen(input)
     norm = torch.linalg.vector_norm(wide, p, axis, keepdim=True)
     return torch.where(norm == 0, 0.0, wide / norm).to(input.dtype)

@@ -86,6 +86,11 @@ def max_pool_grad(
         inside = indices - _planes(indices, sizes)
         columns = reversed(_unravel(inside, sizes[::-1]))
         indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
+    elif kernel_shape and not dy.is_cuda and dy.ndim == 4 and dy.dtype.itemsize >= 4:
+        window = resolve(shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+        ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+        if (grad := _plane_by_plane(dy, indices, shape, window, ceil_mode)) is not None:
+            return grad
     grad = widen(dy).new_zeros(math.prod(shape))
     if indices.is_cuda:
         indices = _inside(indices, grad.numel())
@@ -212,6 +217,32 @@ def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tupl
         return torch.ops.aten.max_pool3d_with_indices(x, *options)  # type: ignore[no-any-return]
     y, indices = torch.ops.aten.max_pool2d_with_indices(_as_2d(x), *options)
     return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
+
+
+def _plane_by_plane(
+    dy: Tensor, indices: Tensor, shape: Ints, window: Window, ceil_mode: int
+) -> Tensor | None:
+    """dx as torch computes it on the CPU, laid out like dy; None if these are no places of a pool.
+
+    Torch does not look whether places lie in the plane that they are for.
+    """
+    sizes = shape[2:]
+    if not _torch_pads(window) or window.outputs(sizes, ceil_mode) != tuple(dy.shape[2:]):
+        return None
+    last = dy.is_contiguous(memory_format=torch.channels_last) and not dy.is_contiguous()
+    layout = torch.channels_last if last else torch.contiguous_format
+    places = (indices - _planes(indices, sizes)).contiguous(memory_format=layout)
+    # torch searches several times as fast in the order of the memory
+    ordered = places.permute(0, 2, 3, 1) if last else places
+    if not places.numel() or any(not 0 <= int(end) < math.prod(sizes) for end in ordered.aminmax()):
+        return None
+    grad = torch.empty(shape, dtype=dy.dtype, memory_format=layout)
+    options = (window.kernel, window.strides, window.begin, window.dilations, bool(ceil_mode))
+    # of what was pooled, torch asks for no more than the shape: the result has it too
+    torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+        dy.contiguous(memory_format=layout), grad, *options, places, grad_input=grad
+    )
+    return grad
 
 
 def _as_2d(x: Tensor) -> Tensor:

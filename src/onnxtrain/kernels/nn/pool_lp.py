@@ -27,6 +27,7 @@ def lp_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """y = (sum of |x|^p over each window)^(1/p)."""
+    _check_power(p)
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     outputs = window.outputs(sizes, ceil_mode if auto_pad == "NOTSET" else 0)
@@ -38,6 +39,7 @@ def lp_pool(
 @kernel("GlobalLpPool", T=FLOATS)
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """y = (sum of |x|^p over the spatial axes)^(1/p)."""
+    _check_power(p)
     norm: Tensor = torch.linalg.vector_norm(x, p, _axes(x), keepdim=True, dtype=acc(x.dtype))
     return norm.to(x.dtype)
 
@@ -52,6 +54,11 @@ def global_average_pool(x: Tensor) -> Tensor:
 def global_max_pool(x: Tensor) -> Tensor:
     """y = maximum over the spatial axes."""
     return x.amax(_axes(x), keepdim=True)
+
+
+def _check_power(p: float) -> None:
+    if p < 1:
+        raise ValueError(f"p is {p}, must be at least 1")
 
 
 def _axes(x: Tensor) -> list[int]:

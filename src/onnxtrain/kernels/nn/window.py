@@ -71,6 +71,7 @@ def resolve(
     dilations = positive("dilation", dilations, rank)
     if len(kernel) != rank:
         raise ValueError(f"kernel_shape {tuple(kernel)} must have {rank} values")
+    positive("kernel_shape", kernel, rank)
     check_auto_pad(auto_pad, pads)
     begin, end = explicit(pads, rank)
     window = Window(tuple(kernel), strides, dilations, begin, end)
@@ -85,7 +86,7 @@ def resolve(
 
 
 def positive(name: str, values: Sequence[int] | None, rank: int) -> Ints:
-    """Strides or dilations, all 1 by default."""
+    """Strides, dilations or sizes of a window, all 1 by default."""
     found = (1,) * rank if not values else tuple(values)
     if len(found) != rank or min(found, default=1) <= 0:
         raise ValueError(f"all {name} values must be positive, one for each of {rank}: {found}")

@@ -34,7 +34,7 @@ _COMPARED = (NUMBERS - {DataType.INT16, DataType.UINT16}) | BOOL
 def sum_(x: Tensor, dims: _Dims, keep: bool) -> Tensor:
     """Σ x; 16-bit numbers are summed in float32 by torch itself."""
     if x.is_floating_point():
-        if _leading(x, dims) and fast.ready(x):
+        if x.is_cuda and _leading(x, dims) and fast.ready(x):
             total: Tensor = fast.load("columns").column_sums(x, math.prod(x.shape[len(dims) :]))
             return total.view(_reduced_shape(x, dims, keep))
         return torch.sum(x, dims, keep)

@@ -45,6 +45,10 @@ def _gather(node: ir.Node, data: Array, indices: Array) -> Array:
     return np.take(data, indices, node.attributes.get_int("axis", 0))
 
 
+def _gather_elements(node: ir.Node, data: Array, indices: Array) -> Array:
+    return np.take_along_axis(data, indices, node.attributes.get_int("axis", 0))
+
+
 def _range(node: ir.Node, start: Array, end: Array, step: Array) -> Array | None:
     first, last, by = start.item(), end.item(), step.item()
     return np.arange(first, last, by) if abs(last - first) <= LARGEST * abs(by) else None
@@ -80,6 +84,7 @@ _MOVES: dict[str, Callable[..., Array | None]] = {
     "Concat": _concat,
     "Expand": lambda node, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,

@@ -20,6 +20,8 @@ from onnxtrain.transforms.fusion import (
     swish,
 )
 from onnxtrain.transforms.fusion.folding import fold, share
+from onnxtrain.transforms.fusion.headed import divide_first
+from onnxtrain.transforms.fusion.packed import unpack
 from onnxtrain.transforms.fusion.pattern import Pattern, apply
 from onnxtrain.transforms.fusion.report import Report
 from onnxtrain.transforms.fusion.split import split
@@ -62,6 +64,9 @@ def fuse(
         split(graph, report)
         for pattern in (attention.matching(masks), onnx_attention.matching(masks), *PATTERNS):
             apply(graph, pattern, report)
+        unpack(graph, report)
+        remove_dead(graph, keep=lambda node: node.domain != ONNX)
+        divide_first(graph, report)
         share(graph)
     remove_dead(graph, keep=lambda node: node.domain != ONNX)
     return report
