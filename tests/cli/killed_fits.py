@@ -68,7 +68,7 @@ def asked(name: str):
     options = {
         key: parameter.default
         for key, parameter in inspect.signature(fit).parameters.items()
-        if key != "config"
+        if key not in ("config", "context", "processes")
     }
     options.update(
         model=pathlib.Path("model.onnx"), data="data.npz", loss="cross_entropy", device="cpu",

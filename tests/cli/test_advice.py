@@ -41,4 +41,5 @@ def test_what_to_do_about_an_operator_without_gradient(folder, cli):
     assert "cannot be trained" in output
     (line,) = (t for t in output.splitlines() if "Odd 'strange'" in t)
     assert "freeze what is before it (a) with --freeze" in line
-    assert '@gradient("Odd")' in line
+    assert "an operator of 'test', which nobody here knows" in line
+    assert '@gradient("Odd", domain="test")' in line

@@ -36,7 +36,7 @@ def test_version(cli):
 
 
 def test_unknown_verbs_are_refused(cli):
-    assert "No such command" in cli("frobnicate", code=2)
+    assert "there is no verb 'frobnicate'" in cli("frobnicate", code=2)
 
 
 @pytest.mark.parametrize("args", [("--debug", "info", "none"), ("info", "none", "--debug")])

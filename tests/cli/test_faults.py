@@ -60,9 +60,12 @@ def test_a_disk_that_refuses_leaves_the_last_checkpoint(folder, cli, monkeypatch
 
 
 def test_a_folder_that_is_read_only_is_noticed_before_training(folder, cli, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     output = cli(*FIT, "--steps", "2", code=1)
-    assert "nothing may be written into '.'" in output
+    assert "nothing can be written into '.' (Permission denied)" in output
     assert "name a file in another folder" in output
 
 

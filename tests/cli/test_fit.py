@@ -220,7 +220,12 @@ def test_a_run_is_only_continued_with_its_own_settings_data_and_model(folder, cl
     data = samples()
     np.savez("data.npz", x=data["x"][::-1], labels=data["labels"][::-1])
     assert "data" in cli(*again, code=1)
-    assert "belongs to another model" in cli(*again, "--trainable", "w1", code=1)
+    assert "--trainable ['w1'] now" in cli(*again, "--trainable", "w1", code=1)
+    np.savez("data.npz", **data)
+    other = onnx.load("model.onnx")
+    other.graph.initializer[0].name = other.graph.node[0].input[1] = "renamed"
+    onnx.save(other, "model.onnx")
+    assert "belongs to another model: it has 'w1'" in cli(*again, code=1)
     pathlib.Path("run.ckpt").write_bytes(b"nonsense")
     assert "cannot load checkpoint" in cli(*again, code=1)
 

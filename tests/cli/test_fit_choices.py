@@ -199,7 +199,7 @@ def test_a_run_keeps_its_precision(folder, cli):
     run = (*FIT, "--checkpoint", "run.ckpt")
     cli(*run, "--steps", "2", "--precision", "bf16")
     again = (*run, "--resume", "--steps", "3")
-    assert "precision  bf16 then, None now" in cli(*again, code=1)
+    assert "precision  bf16 then, not given now" in cli(*again, code=1)
     assert "continuing after step 2" in cli(*again, "--precision", "bf16")
 
 

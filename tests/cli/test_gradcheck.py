@@ -114,10 +114,28 @@ def test_numbers_that_must_be_float_stay_float():
     assert made.graph.outputs[0].shape == ir.Shape([1, 1, 4, 4])
 
 
+def test_what_is_float_by_default_becomes_double():
+    text = f"""(float[2,2] x) => (float[4,2] y) {WEIGHT} {{
+        a = MatMul(x, w)  none = SequenceEmpty()
+        one = SequenceInsert(none, a)  two = SequenceInsert(one, x)
+        y = ConcatFromSequence<axis=0>(two)
+    }}"""
+    made = in_double(prepare(ir.from_proto(proto(text))))
+    assert made.graph.outputs[0].dtype == ir.DataType.DOUBLE
+
+
+def test_numbers_that_must_be_float_stay_float_if_they_are_moved_first():
+    text = f"{RESIZE} {{ a = Mul(x, w)  t = Identity(s)  y = Resize(a, , t) }}"
+    made = in_double(prepare(ir.from_proto(proto(text))))
+    kinds = {name: value.dtype for name, value in made.graph.initializers.items()}
+    assert kinds == {"w": ir.DataType.DOUBLE, "s": ir.DataType.FLOAT}
+    assert made.graph.outputs[0].dtype == ir.DataType.DOUBLE
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("t = Identity(s)  y = Resize(a, , t)", "cannot turn the model into double\n.*Resize"),
+        ("t = Abs(s)  y = Resize(a, , t)", "cannot turn the model into double\n.*Resize"),
         ("b = Mul(a, s)  y = Resize(b, , s)", "cannot turn 's' into double: some of its users"),
     ],
 )

@@ -47,6 +47,10 @@ TABLES = {
     "na.csv": text([*COLUMNS, "label"], without(3, "NA")),
     "nan.csv": text([*COLUMNS, "label"], without(3, "nan")),
     "no_label.csv": text([*COLUMNS, "label"], without(8, "")),
+    "infinite.csv": text([*COLUMNS, "label"], without(3, "inf")),
+    "spaces.csv": text([*COLUMNS[1:], "leaf size", "my label"], WORDS),
+    "gap_spaces.csv": text(["leaf size", *COLUMNS[1:], "label"], without(0, "")),
+    "three.csv": text([*COLUMNS, "t1", "t2", "t3"], [[*r, 0, 1] for r in rows()]),
     "odd.csv": text([*COLUMNS, "label"], without(3, "much")),
     "blank.csv": text(["", *COLUMNS, "label"], [[i, *row] for i, row in enumerate(rows())]),
     "ids.csv": text(["id", *COLUMNS, "label"], [[f"a{i}", *r] for i, r in enumerate(rows())]),
@@ -62,6 +66,8 @@ TABLES = {
     "no_rows.csv": text([*COLUMNS, "label"], []),
     "packed.csv.gz": b"\x1f\x8b",
     "table.xlsx": b"PK",
+    "text.jsonl": b'{"ids": "hello", "label": 0}\n' * 9,
+    "ragged.jsonl": b'{"x": [1, 2]}\n{"x": [1]}\n',
     "epoch.yaml": b"epoch: 3",
     "rate.yaml": b"learning_rate: 3",
     "many.yaml": b"epochs: many",
@@ -84,6 +90,26 @@ def small_model(kind: str, outputs: int) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
 
+def parsed(values: str, nodes: str) -> onnx.ModelProto:
+    """A model of few nodes, with a table of floats and one of doubles."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g {values} {{ {nodes} }}'
+    )
+    used = {"t": np.ones((5, 2), np.float32), "d": np.ones((FEATURES, 2))}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in used.items() if name in nodes
+    )
+    return model
+
+
+def two_inputs() -> onnx.ModelProto:
+    """The sum of two inputs, three and five numbers wide."""
+    nodes = "y = Gemm(c, t)"
+    return parsed(
+        "(float[N,3] a, float[N,2] b) => (float[N,2] y)", f"c = Concat<axis=1>(a, b) {nodes}"
+    )
+
+
 def lookup_model() -> onnx.ModelProto:
     """Five tokens with two scores each."""
     graph = helper.make_graph(
@@ -104,6 +130,11 @@ def place(folder: pathlib.Path) -> pathlib.Path:
     for name, (kind, outputs) in OTHER_MODELS.items():
         onnx.save(small_model(kind, outputs), name)
     onnx.save(lookup_model(), "lookup.onnx")
+    onnx.save(two_inputs(), "two.onnx")
+    onnx.save(parsed("(int64[N,T] ids) => (float[N,T,2] y)", "y = Gather(t, ids)"), "tokens.onnx")
+    onnx.save(parsed("(float[N,L,5] x) => (float[N,L,2] y)", "y = MatMul(x, t)"), "long.onnx")
+    onnx.save(parsed("(double[N,8] x) => (double[N,2] y)", "y = MatMul(x, d)"), "double.onnx")
+    np.savez("alone.npz", ids=np.zeros((4, 3), int))
     data = samples()
     np.savez("one_hot.npz", x=data["x"], labels=np.eye(3)[data["labels"]])
     np.savez("tokens.npz", ids=np.arange(9), labels=np.zeros(9, int))
@@ -146,7 +177,7 @@ MISTAKES = {
     "column": (line("outcome.csv"), "--map labels=outcome"),
     "column of words": (line("animals.csv"), "--map labels=animal"),
     "mapped column": (line("outcome.csv", "--map", "labels=outcom"), "--map labels=outcome"),
-    "mapped input": (line("outcome.csv", "--map", "label=outcome"), "--map labels=ARRAY"),
+    "mapped input": (line("outcome.csv", "--map", "lables=outcome"), "--map labels=ARRAY"),
     "listed column": (line("good.csv", "--map", "x=f0,g1"), "there is no column 'g1'"),
     "ignored column": (line("good.csv", "--ignore", "f9"), "have  f0, f1"),
     "index column": (line("blank.csv"), "--ignore column_1"),
@@ -175,6 +206,41 @@ MISTAKES = {
     "empty field": (line("gap.csv"), "column 'f3' of sample 6"),
     "NA": (line("na.csv"), "add  --missing drop"),
     "NaN": (line("nan.csv"), "--ignore f3"),
+    "infinity": (line("infinite.csv"), "no finite value in column 'f3' of sample 6"),
+    "a label with a space": (line("spaces.csv"), "--map 'labels=my label'"),
+    "a gap under a name with a space": (line("gap_spaces.csv"), "--ignore 'leaf size'"),
+    "several targets": (line("three.csv", "--loss", "mse"), "--map target=t1,t2,t3"),
+    "two inputs": (("fit", "two.onnx", *line("good.csv")[2:]), "--map a=f0,f1,f2 --map b=f3"),
+    "words for numbers": (line("words.csv", "--loss", "mse"), "--loss cross_entropy  learns"),
+    "three words for two": (
+        ("fit", "numbers.onnx", *line("words.csv", "--loss", "bce")[2:]),
+        "'target' takes 2 words",
+    ),
+    "text for tokens": (("fit", "tokens.onnx", *line("text.jsonl")[2:]), "tokenizer does"),
+    "lists of many lengths": (line("ragged.jsonl"), "lists of 1 to 2 values"),
+    "labels that tokens have": (
+        ("fit", "tokens.onnx", *line("alone.npz")[2:], "--loss", "token_cross_entropy"),
+        "--loss next_token",
+    ),
+    "tokens of a classifier": (line("good.csv", "--loss", "next_token"), "samples take cross_"),
+    "wide input from a table": (
+        ("fit", "long.onnx", *line("good.csv")[2:]),
+        "(samples, length, 5)",
+    ),
+    "weights of adapters": (line("good.csv", "--lora", "2", "--last", "1"), "targets=*query*"),
+    "no such adapters": (line("good.csv", "--adapter", "a.onnx_adapter"), "begin with --lora 8"),
+    "16 bits for double": (
+        ("fit", "double.onnx", *line("good.csv", "--precision", "bf16")[2:]),
+        "for models in float32, the weights of this one are double",
+    ),
+    "metric": (line("good.csv", "--metric", "acc", "--val-split", "0.2"), "--metric accuracy"),
+    "nothing to monitor": (line("good.csv", "--monitor", "accuracy"), "add --val-split 0.1"),
+    "a device as a file": (line("good.csv", "--out", "/dev/null"), "it is a device, not a file"),
+    "a file as a folder": (line("good.csv", "--tensorboard", "model.onnx"), "--tensorboard events"),
+    "no checkpoint": (
+        line("good.csv", "--resume", "--checkpoint", "tabs.tsv"),
+        "start without --resume",
+    ),
     "NaN in npz": (line("nan.npz"), "array 'x' of sample"),
     "NaN for validation": (line("good.csv", "--val-data", "nan.csv"), "add  --missing drop"),
     "label missing": (line("no_label.csv"), "column 'label' of sample 6"),
@@ -207,6 +273,11 @@ LINES = {
     "nothing": (("fit",), "fit model.onnx --data train.csv --loss cross_entropy"),
     "no data": (("fit", "model.onnx"), "add  --data train.csv"),
     "data without a flag": (("fit", "model.onnx", "good.csv", "--loss", "mse"), "--data good.csv"),
+    "no verb": (("model.onnx", "--data", "good.csv"), "onnxtrain fit model.onnx --data good.csv"),
+    "another verb": (("train", "model.onnx"), "did you mean  onnxtrain fit"),
+    "misspelt verb": (("trian",), "did you mean  onnxtrain fit"),
+    "strange verb": (("zzz",), "have  fit, info"),
+    "flag for the loss": (FIT + ("--data", "good.csv"), "add  --loss cross_entropy"),
     "no loss": (FIT + ("--data", "good.csv"), "cross_entropy for labels of 3 classes"),
     "flag": (line("good.csv", "--epoch", "3"), "give  --epochs N"),
     "flag of others": (line("good.csv", "--learning-rate", "3"), "give  --lr NUMBER"),

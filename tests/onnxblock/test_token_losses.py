@@ -56,5 +56,16 @@ def test_tokens_by_another_name(tokens: torch.Tensor) -> None:
     model = _model(tokens="words")
     trainer = Trainer(model, loss=onnxblock.loss.NextTokenLoss("words"), device="cpu")
     assert trainer.loss({"words": tokens}).isfinite()
-    with pytest.raises(LossError, match="inputs are 'words'"):
-        Trainer(model, loss=onnxblock.loss.NextTokenLoss(), device="cpu")
+    alone = Trainer(model, loss="next_token", device="cpu")
+    torch.testing.assert_close(alone.loss({"words": tokens}), trainer.loss({"words": tokens}))
+
+
+def test_tokens_that_could_be_either_input() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 17]>
+        two (int64[n, t] words, int64[n, t] places) => (float[n, t, 3] scores)
+        <float[1, 3] table = {0, 1, 2}>
+        { both = Add (words, places) scores = Gather (table, both) }
+    """)
+    with pytest.raises(LossError, match="two axes are 'words', 'places'"):
+        Trainer(model, loss="next_token", device="cpu")

@@ -88,6 +88,24 @@ def write(made: Adapters, values: Mapping[str, Any], out: pathlib.Path) -> list[
     return files
 
 
+def told(trainer: Trainer) -> str:
+    """How much of a model its adapters train."""
+    from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX
+
+    own = [d for d in trainer.decisions if d.name.endswith((A_SUFFIX, B_SUFFIX))]
+    size = sum(d.elements for d in own if d.trained)
+    # Factors of the adapters are constants whose names begin as those of their tensors.
+    added = A_SUFFIX.removesuffix("_A")
+    model = sum(d.elements for d in trainer.decisions if added not in d.name)
+    count = sum(d.name.endswith(A_SUFFIX) for d in own)
+    layers = "1 layer" if count == 1 else f"{count} layers"
+    rank = trainer.lora.rank if trainer.lora is not None else 0
+    return (
+        f"adapters of rank {rank} in {layers}: {size:,} elements beside the {model:,} of "
+        f"the model ({size / max(model, 1):.2%})"
+    )
+
+
 def save(trainer: Trainer, out: pathlib.Path) -> list[pathlib.Path]:
     """Write the trained model; for ``*.onnx_adapter`` the adapters and the model that takes them.
 

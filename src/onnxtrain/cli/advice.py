@@ -83,12 +83,31 @@ def cures(model: ir.Model, trained: list[str]) -> list[str]:
         if find_rule(node.domain, node.op_type, version) is None:
             names = sorted(str(v.name) for v in behind)
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            reason = DISCRETE.get(node.op_type, "it has no gradient rule")
             lines.append(
-                f"  {node.op_type} '{node.name}': {reason}; freeze what is before it "
+                f"  {node.op_type} '{node.name}': {_reason(node)}; freeze what is before it "
                 f"({', '.join(names[:3])}{more}) with --freeze, put the loss on an output before "
-                'it with --output, or write a rule with @gradient("' + node.op_type + '")'
+                f"it with --output, or write a rule with @gradient({_called(node)})"
             )
         for value in node.outputs:
             before[value] = behind
     return lines
+
+
+def _reason(node: ir.Node) -> str:
+    """Why a node has no gradient."""
+    from onnxtrain.types import MS, ONNX, OWN
+
+    if node.domain not in (ONNX, MS, OWN):
+        return (
+            f"an operator of '{node.domain}', which nobody here knows: export the model with "
+            "operators of ONNX in its place, or write its kernel and its rule"
+        )
+    return DISCRETE.get(node.op_type, "it has no gradient rule")
+
+
+def _called(node: ir.Node) -> str:
+    """The operator of a node, as rules name it."""
+    from onnxtrain.types import ONNX
+
+    domain = "" if node.domain == ONNX else f', domain="{node.domain}"'
+    return f'"{node.op_type}"{domain}'

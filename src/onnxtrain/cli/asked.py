@@ -118,6 +118,7 @@ def _check(run: Run) -> None:
             ("--patience", run.patience is not None),
             ("--keep best", run.keep == "best"),
             ("--metric", bool(run.metric)),
+            ("--monitor", run.monitor != "val_loss"),
         ):
             if used:
                 raise OnnxTrainError(
@@ -128,9 +129,26 @@ def _check(run: Run) -> None:
             f"cannot write '{run.out}': no adapters are trained\n"
             "  add --lora 8, or name an .onnx file for the whole model"
         )
+    if run.lora is not None or run.adapter is not None:
+        _check_adapters(run)
     if run.schedule == "constant" and run.final_lr:
         raise OnnxTrainError(
             "--final-lr needs a schedule that goes down\n  add --schedule cosine (or linear)"
+        )
+
+
+def _check_adapters(run: Run) -> None:
+    """Options that choose weights say nothing about adapters."""
+    for option, used in (("--last", run.last is not None), ("--biases-only", run.biases_only)):
+        if used:
+            raise OnnxTrainError(
+                f"{option} chooses among weights, and adapters are trained instead of them\n"
+                "  choose layers with  --lora rank=8,targets=*query*|*value*  or leave it out"
+            )
+    if run.adapter is not None and not run.adapter.exists():
+        raise OnnxTrainError(
+            f"there is no file '{run.adapter}' for --adapter\n"
+            "  give a file that fit wrote with --out FILE.onnx_adapter, or begin with --lora 8"
         )
 
 

@@ -13,13 +13,13 @@ import onnx_ir as ir
 from onnxtrain.cli.doubles import in_type
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.engine import can_carry_gradient
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.load import load_source
 from onnxtrain.training.build import working_copy
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import decide
 from onnxtrain.transforms.training_graph import parameters_to_inputs, set_outputs
 from onnxtrain.transforms.write_back import weight_names
-from onnxtrain.types import DataType, type_string
+from onnxtrain.types import FLOATS, DataType, type_string
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +55,7 @@ def checked_model(
         LossError: if there is nothing to differentiate.
         ParameterError: if there is nothing to differentiate by.
     """
-    original = load_model(path)
+    original = load_source(path).model
     working = working_copy(original)
     _keep_outputs(working, loss)
     trained = _trained(working, weight_names(original))
@@ -79,10 +79,12 @@ def checked_model(
 
 
 def _trained(model: ir.Model, known: Collection[str]) -> list[str]:
+    """Weights that are trained; those stored as whole numbers move in steps, not by differences."""
     try:
-        return [d.name for d in decide(model, known=known) if d.trained]
+        names = [d.name for d in decide(model, known=known) if d.trained]
     except ParameterError:
         return []
+    return [name for name in names if model.graph.initializers[name].dtype in FLOATS]
 
 
 def _convert(model: ir.Model, dtype: DataType) -> None:

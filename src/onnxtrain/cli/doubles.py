@@ -10,10 +10,21 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
+from onnxtrain.transforms.places import final_uses
 from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
 
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision")
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "softmax_precision")
 """Attributes that hold an element type."""
+_FLOAT_UNLESS_TOLD = {
+    "BlackmanWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "HannWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+    "RandomNormal": "dtype",
+    "RandomUniform": "dtype",
+    "SequenceEmpty": "dtype",
+}
+"""Operators that make float where this attribute is missing."""
 
 
 def in_double(model: ir.Model) -> ir.Model:
@@ -84,7 +95,7 @@ def _taken(value: ir.Value, dtype: DataType, model: ir.Model) -> bool:
     Raises:
         GraphError: if some do and some do not.
     """
-    takes = {_takes(node, index, dtype, model) for node, index in value.uses()}
+    takes = {_takes(node, index, dtype, model) for node, index in final_uses(value)}
     if takes == {True, False}:
         raise GraphError(
             f"cannot turn '{value.name}' into {dtype_name(dtype)}: "
@@ -118,7 +129,10 @@ def _takes(node: ir.Node, index: int, dtype: DataType, model: ir.Model) -> bool:
 
 
 def _rewrite(node: ir.Node, dtype: DataType) -> None:
-    """Let a node that names its type make another one."""
+    """Let a node that names its type, or makes float by itself, make another one."""
+    named = _FLOAT_UNLESS_TOLD.get(node.op_type) if node.domain == ONNX else None
+    if named is not None and named not in node.attributes:
+        node.attributes[named] = ir.AttrInt64(named, dtype)
     for name in _TYPE_ATTRIBUTES:
         attribute = node.attributes.get(name)
         if attribute is not None and attribute.value in FLOATS:

@@ -40,7 +40,10 @@ class EventFile:
                 path = folder / f"{name}.{count}"
             self._file = path.open("wb")
         except OSError as error:
-            raise SaveError(f"cannot write into '{folder}': {error.strerror}") from error
+            raise SaveError(
+                f"cannot write into '{folder}': {error.strerror}\n"
+                "  name a folder, say  --tensorboard events"
+            ) from error
         self._write(_text(3, b"brain.Event:2"))
 
     def begin(self, position: int) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from onnxtrain.graph.load import Source
 
+_THAT_MODEL = "  give the model that was trained:  onnxtrain export CHECKPOINT MODEL"
+
 
 def export(
     checkpoint: Annotated[
@@ -54,7 +56,11 @@ def export(
         )
     kind = looks_like(checkpoint)
     if kind is None:
-        raise CheckpointError(f"'{checkpoint}' is not a checkpoint")
+        swapped = f" {model} {checkpoint}" if checkpoint.suffix == ".onnx" else " run.ckpt MODEL"
+        raise CheckpointError(
+            f"'{checkpoint}' is not a checkpoint\n"
+            f"  the checkpoint comes first:  onnxtrain export{swapped}"
+        )
     if kind == "native":
         if output:
             raise OnnxTrainError("--output is for artifacts; this checkpoint's model keeps its own")
@@ -96,15 +102,15 @@ def _native_values(
 ) -> dict[str, Any]:
     """The trained weights of a checkpoint, which must be those of the model."""
     from onnxtrain.graph.prepare import prepare
-    from onnxtrain.transforms.masters import NARROW
+    from onnxtrain.transforms.masters import Masters
 
     prefix = "param/"
     values = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    own = prepare(model.clone()).graph.initializers
+    graph = prepare(model.clone()).graph
+    own = graph.initializers
     shapes = {name: v.const_value.shape.numpy() for name, v in own.items() if v.const_value}
     _check_shapes(checkpoint, values, shapes)
-    narrow = {name: own[name].dtype for name in values if own[name].dtype in NARROW}
-    return values | {n: values[n].astype(t.numpy()) for n, t in narrow.items() if t is not None}
+    return Masters.in_file(graph).stored(values)
 
 
 def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:
@@ -143,10 +149,10 @@ def _check_shapes(
         if name not in shapes:
             raise CheckpointError(
                 f"checkpoint '{checkpoint}' belongs to another model: it has '{name}', "
-                "which the model has not"
+                f"which the model has not\n{_THAT_MODEL}"
             )
         if tuple(shapes[name]) != array.shape:
             raise CheckpointError(
                 f"checkpoint '{checkpoint}' belongs to another model: '{name}' has shape "
-                f"{list(array.shape)}, in the model {list(shapes[name])}"
+                f"{list(array.shape)}, in the model {list(shapes[name])}\n{_THAT_MODEL}"
             )

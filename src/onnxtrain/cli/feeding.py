@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxtrain.cli.indices import check_indices
 from onnxtrain.cli.labels import check_labels, hinted
+from onnxtrain.cli.losses import YES_NO
 from onnxtrain.data import (
     LABELS,
     Arrays,
@@ -57,7 +58,7 @@ class Feeding:
 
 def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     """Read the data of a run and tie it to the inputs of a trainer's step."""
-    slots = [*slots_of(trainer), *goal.slots]
+    slots = slots_of(trainer, goal)
     classes: Classes = {}
     arrays = _arrays(asked.data, trainer, asked, goal, slots, classes)
     size, fixed = _batch_size(slots, asked.batch_size)
@@ -68,9 +69,9 @@ def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     elif asked.val_split:
         arrays, held = split(arrays, asked.val_split, asked.seed)
     return Feeding(
-        _batches(arrays, size * asked.accumulate, asked.seed, fixed),
+        _batches(arrays, size * asked.accumulate, asked.seed, size if fixed else None),
         size,
-        _batches(held, size, asked.seed, fixed) if held else None,
+        _batches(held, size, asked.seed, size if fixed else None) if held else None,
         classes,
     )
 
@@ -115,10 +116,13 @@ def _numbers(name: str, array: Any, classes: Classes) -> Any:
     return bind(Arrays({name: array}, False, name), [slot], None, classes)[name]
 
 
-def slots_of(trainer: Trainer) -> list[Slot]:
+def slots_of(trainer: Trainer, goal: Goal) -> list[Slot]:
     """What a step takes: the model's inputs and what the loss compares with."""
     arguments = trainer.module.runner(training=True).user_inputs
-    return [_slot(argument, trainer.loss_input_names) for argument in arguments]
+    slots = [_slot(argument, trainer.loss_input_names) for argument in arguments]
+    if goal.kind != YES_NO:
+        return slots
+    return [dataclasses.replace(slot, words=2) if slot.aliases else slot for slot in slots]
 
 
 def _slot(argument: Argument, loss_inputs: Sequence[str]) -> Slot:
@@ -166,8 +170,10 @@ def _check_size(arrays: Mapping[str, Any], asked: int | None) -> None:
         )
 
 
-def _batches(arrays: Mapping[str, Any], size: int, seed: int, fixed: bool) -> Batches:
-    return Batches(arrays, Order(len(next(iter(arrays.values()))), size, seed, whole=fixed))
+def _batches(arrays: Mapping[str, Any], size: int, seed: int, fixed: int | None) -> Batches:
+    """Batches of a size; those of a model that takes a fixed number consist of such batches."""
+    samples = len(next(iter(arrays.values())))
+    return Batches(arrays, Order(samples, size, seed, fixed is not None, fixed or 1))
 
 
 def digest(batches: Batches | None) -> str | None:
@@ -190,6 +196,7 @@ def accuracy(trainer: Trainer, batches: Batches) -> float:
     """Share of the labels that the first output's largest score is right about."""
     from onnxtrain.cli.losses import CLASSES, Goal
     from onnxtrain.cli.metrics import measure
+    from onnxtrain.cli.ranks import Ranks
 
     goal = Goal("cross_entropy", "cross_entropy", CLASSES)
-    return measure(trainer, batches, goal, ("accuracy",))["val_accuracy"]
+    return measure(trainer, batches, goal, ("accuracy",), Ranks())["val_accuracy"]

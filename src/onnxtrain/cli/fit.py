@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from typing import TYPE_CHECKING
+import signal
+import tempfile
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from onnxtrain.cli import adapters, paths
 from onnxtrain.cli import fit_options as options
+from onnxtrain.errors import SaveError
 
 if TYPE_CHECKING:
     from onnxtrain.cli.asked import Run
     from onnxtrain.cli.feeding import Feeding
     from onnxtrain.cli.loop import Loop
+    from onnxtrain.cli.ranks import Ranks
 
 
 def fit(
+    context: typer.Context,
     model: options.Model,
     data: options.Data,
     loss: options.Loss,
@@ -57,6 +63,7 @@ def fit(
     dropout: options.Dropout = True,
     precision: options.Precision = options.PrecisionName.fp32,
     device: options.Device = None,
+    processes: options.Processes = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
     out: options.Out = pathlib.Path("trained.onnx"),
@@ -76,39 +83,61 @@ def fit(
     there exactly as if it had not been stopped.
     """
     given = dict(locals())
+    from onnxtrain.cli import processes as started
     from onnxtrain.cli.asked import asked
+    from onnxtrain.cli.ranks import connected
 
-    del given["config"]  # its values are the defaults of the other options by now
-    run(asked(given))
+    if processes is not None and started.wanted(processes):
+        words = context.find_root().command.words  # type: ignore[attr-defined]
+        raise typer.Exit(started.start(processes, words))
+    for name in ("context", "processes", "config"):
+        del given[name]  # the values of a file are the defaults of the other options by now
+    with connected(device) as (ranks, given["device"]):
+        run(ranks.together(lambda: asked(given)), ranks)
 
 
-def run(asked: Run) -> None:
+def run(asked: Run, ranks: Ranks) -> None:
     """Prepare, train, and write the result; a stopped run leaves a checkpoint."""
-    from onnxtrain.cli.preparing import prepare
     from onnxtrain.cli.progress import display
 
+    loop, fed = ranks.together(lambda: _prepared(asked, ranks))
+    if ranks.first:
+        _announce(asked, loop, fed)
+    received = loop.run(display(loop.total, loop.position, ranks.first))
+    if received is not None:
+        _stopped(loop, received)
+    if asked.checkpoint is not None:
+        loop.save()
+    if ranks.first:
+        _finish(asked, loop)
+
+
+def _prepared(asked: Run, ranks: Ranks) -> tuple[Loop, Feeding]:
+    """The loop and its data, where the run begins."""
+    from onnxtrain.cli.preparing import prepare
+
     paths.check(asked)
-    loop, fed = prepare(asked)
+    loop, fed = prepare(asked, ranks)
     if asked.resume:
         loop.resume()
         if asked.lr is not None:
             loop.trainer.lr = asked.lr
-    _announce(asked, loop, fed)
-    received = loop.run(display(loop.total, loop.position))
-    if received is not None:
+    return loop, fed
+
+
+def _stopped(loop: Loop, received: signal.Signals) -> NoReturn:
+    """Tell how to go on, and exit as the signal asks."""
+    if loop.ranks.first:
         typer.echo(
             f"stopped by {received.name} after step {loop.position} of {loop.total}; "
             f"saved {loop.checkpoint}\n"
             "run the same command with --resume to go on from there"
         )
-        raise typer.Exit(128 + received)
-    _finish(asked, loop)
+    raise typer.Exit(128 + received)
 
 
 def _finish(asked: Run, loop: Loop) -> None:
     """Write the trained model and what was asked for beside it."""
-    if asked.checkpoint is not None:
-        loop.save()
     watch = loop.watch
     if watch is not None and watch.best is not None:
         if loop.position < loop.total:
@@ -119,12 +148,30 @@ def _finish(asked: Run, loop: Loop) -> None:
         if loop.best is not None:
             loop.trainer.resume(loop.best)
             typer.echo(f"best {watch.monitor} {watch.best:.4g}, after step {watch.step}")
-    for file in adapters.save(loop.trainer, asked.out):
+    try:
+        written = adapters.save(loop.trainer, asked.out)
+    except SaveError as error:
+        raise SaveError(f"{error}\n{_rescued(asked, loop)}") from error
+    for file in written:
         typer.echo(f"wrote {file}")
     _write_about(asked, loop)
     if asked.checkpoint is None:
         loop.checkpoint.unlink(missing_ok=True)
         asked.best_path.unlink(missing_ok=True)
+
+
+def _rescued(asked: Run, loop: Loop) -> str:
+    """Where the weights of a run went whose model could not be written."""
+    name = loop.checkpoint.name
+    loop.trainer.shares = None  # other processes have ended by now
+    for place in (loop.checkpoint, pathlib.Path(name), pathlib.Path(tempfile.gettempdir()) / name):
+        with contextlib.suppress(SaveError):
+            loop.save(place)
+            return (
+                f"  nothing is lost: the weights are in '{place}'\n"
+                f"  write them with  onnxtrain export {place} {asked.model} --out FILE.onnx"
+            )
+    return "  the weights could not be saved anywhere else either"
 
 
 def _write_about(asked: Run, loop: Loop) -> None:
@@ -147,7 +194,10 @@ def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
     typer.echo(
         f"{asked.model}: {len(trained)} of {len(loop.trainer.decisions)} tensors "
         f"({sum(d.elements for d in trained):,} elements) train on {loop.trainer.device}"
+        + (f" in {loop.ranks.size} processes" if loop.ranks.size > 1 else "")
     )
+    if loop.trainer.lora is not None:
+        typer.echo(adapters.told(loop.trainer))
     for name, words in fed.classes.items():
         shown = ", ".join(f"{number} {word}" for number, word in enumerate(words[:12]))
         more = f" and {len(words) - 12} more" if len(words) > 12 else ""
@@ -159,5 +209,7 @@ def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
         f"of {order.batch_size} samples"
         + (f"; continuing after step {loop.position:,}" if loop.position else "")
     )
+    if loop.ended:
+        typer.echo(f"note: all {loop.total:,} steps were made already; give more --epochs to go on")
     if (note := double_softmax(loop.trainer, asked.loss)) is not None:
         typer.echo(f"note: {note}")

@@ -64,8 +64,8 @@ Config = Annotated[
 Data = Annotated[
     str,
     typer.Option(
-        help="A .csv, .npz, .npy or .parquet file, a folder of them, a folder of images with one "
-        "folder a class, or module:function.",
+        help="A .csv, .jsonl, .npz, .npy or .parquet file, a folder of them, a folder of images "
+        "with one folder a class, or module:function.",
     ),
 ]
 Loss = Annotated[
@@ -176,6 +176,10 @@ BatchNorm = Annotated[
 ]
 Dropout = Annotated[bool, typer.Option(help="Let Dropout drop values in training.")]
 Precision = Annotated[PrecisionName, typer.Option(help="Compute in 16 bits; weights stay float32.")]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Share every batch among N processes, each on a GPU if there are."),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.  [default: cuda if there]")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all that is random.")]
 Deterministic = Annotated[

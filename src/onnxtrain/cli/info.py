@@ -28,11 +28,11 @@ def info(
     way of training, all at once.
     """
     from onnxtrain.cli.console import table
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.load import load_source
     from onnxtrain.training.build import working_copy
     from onnxtrain.transforms.write_back import weight_names
 
-    loaded = load_model(model)
+    loaded = load_source(model).model
     known = weight_names(loaded)
     opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in loaded.graph.opset_imports.items())
     typer.echo(f"{model}: IR version {loaded.ir_version}, opset {opsets}")
@@ -145,14 +145,18 @@ def _operators(model: ir.Model) -> None:
 def _verdict(model: ir.Model, trained: list[str]) -> bool:
     """Print whether the model can be trained, or all operators that stand in the way; tell it."""
     from onnxtrain.cli.advice import cures, suggested_loss
+    from onnxtrain.kernels.unrunnable import why_unrunnable
+    from onnxtrain.transforms.untrainable import other_homes
     from onnxtrain.types import op_name
 
-    stuck = sorted(
-        {op_name(n.domain, n.op_type) for n in model.graph.all_nodes() if _stuck(n, model)}
-    )
+    found = sorted({(n.domain, n.op_type) for n in model.graph.all_nodes() if _stuck(n, model)})
+    stuck = [op_name(*one) for one in found]
     if stuck:
+        reasons = dict.fromkeys(filter(None, (why_unrunnable(*one) for one in found)))
         typer.echo(f"cannot be run: {', '.join(stuck)} (no kernel)")
-    problem = _missing_gradients(model, trained) if trained else "there is no weight to train"
+        typer.echo("".join(f"  {reason}\n" for reason in reasons), nl=False)
+    nothing = "\n  ".join(["there is no weight to train", *other_homes(model.graph)])
+    problem = _missing_gradients(model, trained) if trained else nothing
     if problem:
         typer.echo("\n".join([f"cannot be trained: {problem}", *cures(model, trained)]))
     elif not stuck:

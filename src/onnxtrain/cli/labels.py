@@ -24,9 +24,12 @@ def hinted(trainer: Trainer, goal: Goal) -> Iterator[None]:
         yield
     except FeedError as error:
         shape = trainer.output_shapes[trainer.loss_output_names[0]]
-        if goal.kind == CLASSES and shape is not None and len(shape) == 3:
-            raise FeedError(f"{error}\n{TOKEN_HINT}") from error
-        raise
+        if shape is None or len(shape) != 3 or goal.kind not in (CLASSES, TOKENS):
+            raise
+        hints = [TOKEN_HINT] if goal.kind == CLASSES else []
+        if goal.name != "next_token" and "no data for 'labels'" in str(error):
+            hints.append("  a language model learns from its tokens alone with --loss next_token")
+        raise FeedError("\n".join([str(error), *hints])) from error
 
 
 def check_labels(
@@ -37,7 +40,7 @@ def check_labels(
     Raises:
         FeedError: if the model has no class for a label.
     """
-    name = goal.targets or next(iter(trainer.loss_input_names), None)
+    name = next(iter(trainer.loss_input_names), None)
     if goal.kind == YES_NO and name in arrays:
         _check_yes_no(name, arrays[name])
     if goal.kind not in (CLASSES, TOKENS) or name is None or name not in arrays:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from onnxtrain.cli.metrics import shown
 from onnxtrain.cli.progress import Display, finite
+from onnxtrain.cli.ranks import Ranks
 from onnxtrain.cli.recording import History, Recorder
 from onnxtrain.cli.stop import StopSignals
 from onnxtrain.cli.watch import Watch
 from onnxtrain.data import Batches, prefetch
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats.native import read_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +26,37 @@ if TYPE_CHECKING:
     from onnxtrain.training.trainer import Trainer
 
 Figures = dict[str, float]
+
+
+START_ANEW = (
+    "  give the model and the options of that run again, or start anew without --resume and with "
+    "another --checkpoint"
+)
+
+
+def settings_of(path: pathlib.Path) -> dict[str, Any]:
+    """The settings that a checkpoint of fit was written with.
+
+    Raises:
+        CheckpointError: if it cannot be read, or is none of fit.
+    """
+    try:
+        extra: Any = read_manifest(path).get("extra")
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}\n  name the checkpoint of a run with --checkpoint, or start without --resume"
+        ) from error
+    saved = extra.get("settings") if isinstance(extra, dict) else None
+    if not isinstance(saved, dict) or not isinstance(extra.get("position"), int):
+        raise CheckpointError(
+            f"checkpoint '{path}' was not written by fit\n"
+            "  go on from it with Trainer.resume, or start without --resume"
+        )
+    return saved
+
+
+def _told(value: object) -> object:
+    return "not given" if value is None else value
 
 
 @dataclasses.dataclass
@@ -46,6 +79,7 @@ class Loop:
         recorders: Write figures down.
         log_every: Updates between two records of the loss.
         history: The figures so far.
+        ranks: The processes that share the work.
         position: Updates made so far.
     """
 
@@ -64,6 +98,7 @@ class Loop:
     recorders: Sequence[Recorder] = ()
     log_every: int = 10
     history: History = dataclasses.field(default_factory=History)
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)
     position: int = 0
     _loss: torch.Tensor | None = None
     _partial: tuple[float, int] = (0.0, 0)
@@ -76,20 +111,21 @@ class Loop:
         Raises:
             CheckpointError: if it belongs to another model or to another training.
         """
-        extra = self.trainer.resume(self.checkpoint)
-        saved = extra.get("settings")
-        if not isinstance(saved, dict) or not isinstance(extra.get("position"), int):
-            raise CheckpointError(f"checkpoint '{self.checkpoint}' was not written by fit")
+        saved = settings_of(self.checkpoint)
         differing = [
-            f"  {key}  {saved.get(key)} then, {self.settings.get(key)} now"
+            f"  {key}  {_told(saved.get(key))} then, {_told(self.settings.get(key))} now"
             for key in (*self.settings, *(key for key in saved if key not in self.settings))
             if saved.get(key) != self.settings.get(key)
         ]
         if differing:
             raise CheckpointError(
                 f"cannot continue from '{self.checkpoint}': the settings are not those of the "
-                "training that wrote it\n" + "\n".join(differing)
+                "training that wrote it\n" + "\n".join([*differing, START_ANEW])
             )
+        try:
+            extra = self.trainer.resume(self.checkpoint)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}\n{START_ANEW}") from error
         self.position = extra["position"]
         total, count = extra.get("losses", (0.0, 0))
         self._partial = (float(total), int(count))
@@ -114,18 +150,26 @@ class Loop:
             recorder.begin(self.position)
         try:
             with StopSignals() as stop, display, self._upcoming() as upcoming:
-                while not self.ended and stop.received is None:
+                while not self.ended and self._agreed(stop) is None:
                     self._step(display, next(upcoming))
-                if stop.received is not None:
+                received = self._agreed(stop)
+                if received is not None:
                     self.save()
-                return stop.received
+                return received
         finally:
             for recorder in recorders:
                 recorder.close()
 
+    def _agreed(self, stop: StopSignals) -> signal.Signals | None:
+        """The signal that one of the processes received, so that all of them stop together."""
+        number = self.ranks.highest(stop.received or 0)
+        return signal.Signals(number) if number else None
+
     def _upcoming(self) -> AbstractContextManager[Iterator[dict[str, Any]]]:
         """Batches from the position on; a GPU gets the next ones while a step runs."""
-        source = (self.batches.at(step) for step in range(self.position, self.total))
+        rank, ranks = self.ranks.rank, self.ranks.size
+        steps = range(self.position, self.total)
+        source = (self.batches.at(step, rank, ranks) for step in steps)
         if self.trainer.device.type != "cuda":
             return nullcontext(source)
         inputs = self.trainer.module.runner(training=True).user_inputs
@@ -138,7 +182,7 @@ class Loop:
             self._scheduler.step()
         self.position += 1
         self._loss = loss
-        display.step(loss, len(next(iter(batch.values()))))
+        display.step(loss, len(self.batches.order.indices(self.position - 1)))
         if self.position % self.log_every == 0:
             self._record({"step": self.position, "loss": float(loss), "lr": rate})
         if self.position % self.judge_every == 0 or self.position == self.total:
@@ -149,7 +193,7 @@ class Loop:
     def _parts(self, batch: dict[str, Any]) -> Any:
         """A batch as it is, or in parts that fit through the model one after the other."""
         samples = len(next(iter(batch.values())))
-        if samples <= self.size:
+        if 0 < samples <= self.size:
             return batch
         return [
             {name: array[first : first + self.size] for name, array in batch.items()}
@@ -174,13 +218,13 @@ class Loop:
             texts["best"] = "so far"
         display.epoch(f"epoch {epoch}/{epochs}", texts)
 
-    def save(self) -> None:
+    def save(self, path: pathlib.Path | None = None) -> None:
         """Write a checkpoint, unless training has diverged since the last one.
 
         Raises:
             OnnxTrainError: if the loss is no number; the last checkpoint is untouched.
         """
-        self._save(self.checkpoint)
+        self._save(path or self.checkpoint)
 
     def _save(self, path: pathlib.Path) -> None:
         if self._loss is not None:

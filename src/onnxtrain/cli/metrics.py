@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from onnxtrain.cli.losses import CLASSES, IGNORED, NUMBERS, TOKENS, YES_NO, Goal, token_input
+from onnxtrain.cli.losses import CLASSES, IGNORED, NUMBERS, TOKENS, YES_NO, Goal
+from onnxtrain.cli.near import nearest
+from onnxtrain.cli.ranks import Ranks
 from onnxtrain.data import Batches
 from onnxtrain.errors import OptionError
+from onnxtrain.onnxblock.loss.token import token_input
 from onnxtrain.training.trainer import Trainer
 
 DEFAULTS: dict[str | None, tuple[str, ...]] = {
@@ -23,62 +27,78 @@ HIGHER = ("accuracy", "f1")
 """Figures that are better the higher they are; all others the lower."""
 
 
-class Accuracy:
-    """Share of right answers."""
+class Metric:
+    """A figure that is made of sums over batches, which may come from several processes.
+
+    Attributes:
+        sums: The sums by name.
+    """
 
     def __init__(self) -> None:
-        self._right, self._count = 0, 0
+        self.sums: collections.Counter[str] = collections.Counter()
+
+    def add(self, answers: torch.Tensor, targets: torch.Tensor) -> None:
+        """Add up a batch."""
+        raise NotImplementedError
+
+    def value(self) -> float:
+        """The figure."""
+        raise NotImplementedError
+
+
+class Accuracy(Metric):
+    """Share of right answers."""
 
     def add(self, answers: torch.Tensor, targets: torch.Tensor) -> None:
         """Count a batch."""
-        self._right += int((answers == targets).sum())
-        self._count += targets.numel()
+        self.sums["right"] += int((answers == targets).sum())
+        self.sums["all"] += targets.numel()
 
     def value(self) -> float:
         """right/all."""
-        return self._right / max(self._count, 1)
+        return self.sums["right"] / max(self.sums["all"], 1)
 
 
-class F1:
+class F1(Metric):
     """Mean over the classes that occur of 2·hits/(answers + targets)."""
-
-    def __init__(self) -> None:
-        self._hits: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
 
     def add(self, answers: torch.Tensor, targets: torch.Tensor) -> None:
         """Count a batch."""
-        for counts, values in (
-            (self._hits, targets[answers == targets]),
-            (self._sizes, torch.cat([answers.flatten(), targets.flatten()])),
+        for kind, values in (
+            ("hits", targets[answers == targets]),
+            ("size", torch.cat([answers.flatten(), targets.flatten()])),
         ):
             found, sizes = values.unique(return_counts=True)
             for label, size in zip(found.tolist(), sizes.tolist(), strict=True):
-                counts[int(label)] = counts.get(int(label), 0) + size
+                self.sums[f"{kind} {int(label)}"] += size
 
     def value(self) -> float:
         """The mean."""
-        scores = [2 * self._hits.get(label, 0) / size for label, size in self._sizes.items()]
+        sizes = {name: size for name, size in self.sums.items() if name.startswith("size")}
+        hits = [self.sums[name.replace("size", "hits")] for name in sizes]
+        scores = [2 * hit / size for hit, size in zip(hits, sizes.values(), strict=True)]
         return sum(scores) / max(len(scores), 1)
 
 
-class Distance:
+class Distance(Metric):
     """Mean of a power of the distances, and its root."""
 
     def __init__(self, power: int) -> None:
-        self._power, self._sum, self._count = power, 0.0, 0
+        super().__init__()
+        self._power = power
 
     def add(self, answers: torch.Tensor, targets: torch.Tensor) -> None:
         """Sum up a batch."""
-        self._sum += float((answers.double() - targets.double()).abs().pow(self._power).sum())
-        self._count += targets.numel()
+        far = (answers.double() - targets.double()).abs().pow(self._power).sum()
+        self.sums["far"] += float(far)  # type: ignore[assignment]
+        self.sums["all"] += targets.numel()
 
     def value(self) -> float:
         """(Σ|a - t|^p / n)^(1/p)."""
-        return float((self._sum / max(self._count, 1)) ** (1 / self._power))
+        return float((self.sums["far"] / max(self.sums["all"], 1)) ** (1 / self._power))
 
 
-METRICS: dict[str, Callable[[], Any]] = {
+METRICS: dict[str, Callable[[], Metric]] = {
     "accuracy": Accuracy,
     "f1": F1,
     "mae": lambda: Distance(1),
@@ -101,8 +121,11 @@ def chosen(names: Sequence[str], goal: Goal) -> tuple[str, ...]:
     fitting = _FITTING.get(goal.kind or "", ("perplexity",))
     for name in names:
         if name not in (*METRICS, "perplexity"):
+            known = (*METRICS, "perplexity")
+            close = nearest(name, known)
             raise OptionError(
-                f"unknown metric '{name}'\n  have  {', '.join((*METRICS, 'perplexity'))}"
+                f"unknown metric '{name}'\n  have  {', '.join(known)}"
+                + (f"\n  did you mean  --metric {close}" if close else "")
             )
         if name not in fitting:
             raise OptionError(
@@ -113,17 +136,23 @@ def chosen(names: Sequence[str], goal: Goal) -> tuple[str, ...]:
 
 
 def measure(
-    trainer: Trainer, batches: Batches, goal: Goal, names: Sequence[str]
+    trainer: Trainer, batches: Batches, goal: Goal, names: Sequence[str], ranks: Ranks
 ) -> dict[str, float]:
-    """Loss and metrics on held-out data, by their names with ``val_`` before them."""
-    figures = {"val_loss": trainer.evaluate(batches)}
+    """Loss and metrics on held-out data, by their names with ``val_`` before them.
+
+    Of several processes each one judges some of the batches; all get the figures over all of them.
+    """
+    figures = {"val_loss": trainer.evaluate(batches.every(ranks.size, ranks.rank))}
     kept = {name: METRICS[name]() for name in names if name in METRICS}
     if kept:
-        for batch in batches:
+        for batch in batches.every(ranks.size, ranks.rank):
             answers, targets = _compared(trainer, batch, goal)
             for metric in kept.values():
                 metric.add(answers, targets)
-    figures.update({f"val_{name}": metric.value() for name, metric in kept.items()})
+    for name, metric in kept.items():
+        gathered = ranks.gather(metric.sums)
+        metric.sums = sum(map(collections.Counter, gathered), collections.Counter())
+        figures[f"val_{name}"] = metric.value()
     if "perplexity" in names:
         figures["val_perplexity"] = math.exp(min(figures["val_loss"], 700.0))
     return figures
@@ -136,9 +165,10 @@ def _compared(
     outputs = trainer.predict({name: batch[name] for name in trainer.input_names})
     scores = outputs[trainer.loss_output_names[0]]
     if goal.name == "next_token":
-        targets = torch.as_tensor(batch[token_input(batch)])[:, 1:].to(scores.device)
+        whole = {name: batch[name].ndim == 2 and batch[name].dtype.kind in "iu" for name in batch}
+        targets = torch.as_tensor(batch[str(token_input(whole))])[:, 1:].to(scores.device)
         return scores[:, :-1].argmax(dim=-1), targets
-    given = torch.as_tensor(batch[goal.targets or trainer.loss_input_names[0]])
+    given = torch.as_tensor(batch[trainer.loss_input_names[0]])
     targets = given.to(scores.device)
     if goal.kind == NUMBERS:
         return scores, targets

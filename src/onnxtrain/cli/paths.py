@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
+import tempfile
 from typing import TYPE_CHECKING
 
 from onnxtrain.cli.adapters import targets
 from onnxtrain.cli.near import nearest
+from onnxtrain.cli.usage import DATA_SUFFIXES
 from onnxtrain.errors import ModelError, OnnxTrainError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _check_model(path: pathlib.Path) -> None:
         raise ModelError(f"'{path}' is a folder, not a model{_models(path, path.name)}")
     if not path.exists():
         raise ModelError(f"there is no file '{path}'{_models(path.parent, path.name)}")
-    if path.suffix.lower() in (".csv", ".tsv", ".npz", ".npy", ".parquet"):
+    if path.suffix.lower() in DATA_SUFFIXES:
         raise ModelError(
             f"'{path}' is not an ONNX model but data\n"
             f"  give  onnxtrain fit MODEL.onnx --data {path}"
@@ -88,11 +89,18 @@ def _check_target(file: pathlib.Path, asked: Run) -> None:
         raise OnnxTrainError(
             f"cannot write '{file}': there is no folder '{file.parent}'\n  mkdir -p {file.parent}"
         )
-    if not os.access(folder, os.W_OK):
+    if file.exists() and not file.is_file():
         raise OnnxTrainError(
-            f"cannot write '{file}': nothing may be written into '{file.parent}'\n"
-            "  name a file in another folder"
+            f"cannot write '{file}': it is a device, not a file\n  name a file, say trained.onnx"
         )
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OnnxTrainError(
+            f"cannot write '{file}': nothing can be written into '{file.parent}' "
+            f"({error.strerror})\n  name a file in another folder"
+        ) from None
     if file.exists() and any(file.samefile(read) for read in _read_files(asked)):
         raise OnnxTrainError(
             f"'{file}' would be overwritten, but the run reads it\n"

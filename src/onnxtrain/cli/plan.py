@@ -24,7 +24,7 @@ def plan(
         bool, typer.Option("--training", help="The training step and the update, not inference.")
     ] = False,
     loss: Annotated[
-        str | None, typer.Option(help="Loss of the training step: cross_entropy, mse, bce or l1.")
+        str | None, typer.Option(help="Loss of the training step, as fit takes it.")
     ] = None,
     optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
     memory: Annotated[
@@ -37,12 +37,12 @@ def plan(
 ) -> None:
     """Print the Python that a model runs as."""
     from onnxtrain.cli.device import provider_of
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.load import load_model, load_source
 
     if (loss is not None) != training:
         raise OnnxTrainError("--training and --loss belong together: give both or none")
     provider = provider_of(device)
-    loaded = load_model(model)
+    loaded = load_source(model).model if training else load_model(model)
     _set_dimensions(loaded, dimensions or [])
     made = [_inference(loaded)] if loss is None else _training(loaded, loss, optimizer)
     for item in made:
@@ -98,24 +98,31 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
     """Step and update as a trainer with default settings runs them."""
     import onnx_ir as ir
 
+    from onnxtrain.cli.losses import goal
     from onnxtrain.errors import LossError
     from onnxtrain.graph.prepare import prepare
-    from onnxtrain.training.build import LOSSES, build_optimizer, build_training, working_copy
+    from onnxtrain.training.build import build_optimizer, build_training, working_copy
     from onnxtrain.transforms.mode import TrainingForm
     from onnxtrain.transforms.parameters import decide
     from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
+    from onnxtrain.transforms.whole_numbers import unpack
     from onnxtrain.transforms.write_back import weight_names
 
-    if loss not in LOSSES:
-        raise LossError(f"unknown loss '{loss}'\n  have  {', '.join(LOSSES)}")
+    aim = goal(loss)
+    if aim.is_function:
+        raise LossError(
+            f"'{loss}' is a torch function, which is no part of the graph\n"
+            "  give a loss by name, or an onnxblock as module:name"
+        )
     known = weight_names(original)
     working = working_copy(original)
     outputs = [str(working.graph.outputs[0].name)]
     decisions = decide(working, "auto", outputs, known=known)
     trained = [d.name for d in decisions if d.trained]
+    unpack(working, trained)
     built = build_training(
         working,
-        loss=loss,
+        loss=aim.loss,
         outputs=outputs,
         trained=trained,
         moving=[d.name for d in decisions if d.statistic],
@@ -142,12 +149,15 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
     from onnxtrain.runtime.ready import planned
     from onnxtrain.types import CUDA
 
+    chains = _join(item.model, provider is CUDA) if item.state else 0
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
     for note in item.notes:
         say(f"# {note}")
     if provider is CUDA and (item.state or item.updates):
         say(f"# {_recorded(item, made)}")
+    if chains and provider is CUDA:
+        say(f"# SessionOptions(compiled=True) makes {chains} chains of operators one kernel each")
     sizes = Sizes(item.model, made)
     profile = None if sizes.unknown else live_bytes(made.block, sizes.of)
     if not memory:
@@ -162,6 +172,15 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
             f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
             f"first {sizes.unknown[0]}; give the dimensions of the inputs a size with --dim"
         )
+
+
+def _join(model: ir.Model, on_gpu: bool) -> int:
+    """Join nodes as a runner does; gives the number of chains that could be compiled."""
+    from onnxtrain.transforms.backward import COMPILED, join
+
+    join(model, on_gpu=on_gpu)
+    copy = model.clone()
+    return sum(step(copy) for step in COMPILED)
 
 
 def _recorded(item: Planned, made: Plan) -> str:

@@ -14,6 +14,7 @@ from onnxtrain.cli.fit_options import DEFAULT_LR
 from onnxtrain.cli.loop import Loop
 from onnxtrain.cli.losses import Goal, goal
 from onnxtrain.cli.near import nearest
+from onnxtrain.cli.ranks import Ranks
 from onnxtrain.cli.recording import JsonLines, Recorder
 from onnxtrain.cli.watch import Watch
 from onnxtrain.errors import OptionError
@@ -33,12 +34,13 @@ SCHEDULES: dict[str, Any] = {
 }
 
 
-def prepare(asked: Run) -> tuple[Loop, Feeding]:
-    """The loop that does what was asked for, and its data."""
+def prepare(asked: Run, ranks: Ranks | None = None) -> tuple[Loop, Feeding]:
+    """The loop that does what was asked for in the processes of a run, and its data."""
+    ranks = ranks or Ranks()
     aim = goal(asked.loss)
     names = metrics.chosen(asked.metric, aim)
     _check_optimizer(asked.optimizer)
-    trainer = trainer_of(asked, aim)
+    trainer = trainer_of(asked, aim, ranks)
     fed = feeding(trainer, asked, aim)
     per_epoch = fed.training.order.steps_per_epoch
     total = asked.steps or asked.epochs * per_epoch
@@ -46,20 +48,39 @@ def prepare(asked: Run) -> tuple[Loop, Feeding]:
     loop = Loop(
         trainer,
         fed.training,
-        fed.size,
+        _size_at_a_time(asked, fed, ranks),
         total=total,
         checkpoint=asked.checkpoint_path,
         every=asked.checkpoint_every,
         settings=_settings(asked, fed, total),
-        validate=None if held is None else lambda: metrics.measure(trainer, held, aim, names),
+        validate=None
+        if held is None
+        else lambda: metrics.measure(trainer, held, aim, names, ranks),
         judge_every=asked.val_every or per_epoch,
         schedule=_schedule(asked, trainer, total),
         watch=_watch(asked, names) if held is not None else None,
         best=asked.best_path if asked.keeps_best else None,
-        recorders=_recorders(asked),
+        recorders=_recorders(asked) if ranks.first else [],
         log_every=asked.log_every,
+        ranks=ranks,
     )
     return loop, fed
+
+
+def _size_at_a_time(asked: Run, fed: Feeding, ranks: Ranks) -> int:
+    """Samples that pass through the model of one process at a time.
+
+    Raises:
+        OptionError: if a batch has too few samples for all processes.
+    """
+    unit = fed.training.order.unit
+    if fed.training.order.batch_size // unit < ranks.size:
+        cure = f"--accumulate {ranks.size}" if unit > 1 else f"--batch-size {ranks.size}"
+        raise OptionError(
+            f"a batch of {fed.training.order.batch_size} samples cannot be shared by {ranks.size} "
+            f"processes\n  give  {cure}  or more, or start fewer processes"
+        )
+    return fed.size if unit > 1 else -(-fed.size // ranks.size)
 
 
 def _check_optimizer(name: str) -> None:
@@ -71,7 +92,7 @@ def _check_optimizer(name: str) -> None:
         )
 
 
-def trainer_of(asked: Run, aim: Goal) -> Trainer:
+def trainer_of(asked: Run, aim: Goal, ranks: Ranks) -> Trainer:
     """The trainer of a run."""
     trainer = Trainer(
         asked.model,
@@ -89,6 +110,7 @@ def trainer_of(asked: Run, aim: Goal) -> Trainer:
         precision=asked.precision,
         seed=asked.seed,
         deterministic=asked.deterministic,
+        groups=ranks.groups,
     )
     if asked.adapter is not None:
         trainer.load_adapter(asked.adapter)
@@ -155,6 +177,19 @@ def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
         "validation data": digest(fed.validation),
         "seed": asked.seed,
         "data": digest(fed.training),
+        **_chosen(asked),
         **({} if asked.lora is None else {"lora": asked.lora}),
         **({} if asked.adapter is None else {"adapter": str(asked.adapter)}),
     }
+
+
+def _chosen(asked: Run) -> dict[str, str]:
+    """The choice of parameters, where one was made."""
+    options = {
+        "--trainable": asked.trainable,
+        "--freeze": asked.freeze,
+        "--last": asked.last,
+        "--biases-only": asked.biases_only,
+    }
+    told = [f"{name} {value}" for name, value in options.items() if value]
+    return {"trained": ", ".join(told)} if told else {}

@@ -147,8 +147,10 @@ class Lines(Display):
         return {"samples/s": f"{self.rate:,.0f}", "left": duration(self.seconds_left)}
 
 
-def display(total: int, done: int = 0) -> Display:
-    """A bar if stdout is a terminal, lines otherwise."""
+def display(total: int, done: int = 0, visible: bool = True) -> Display:
+    """A bar if stdout is a terminal, lines otherwise; or nothing that is seen."""
+    if not visible:
+        return Display(total, done, math.inf)
     return Bar(total, done) if console().is_terminal else Lines(total, done)
 
 

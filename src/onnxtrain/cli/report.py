@@ -182,15 +182,15 @@ def _sample(loop: Loop) -> dict[str, Any]:
 def _memory(loop: Loop) -> str:
     from onnxtrain.cli.memory import over_the_step
 
-    held = over_the_step(loop.trainer, _sample(loop))
-    if held is None:
-        return '<p class="note">the shapes of the model do not tell it before it runs</p>'
+    held, unknown = over_the_step(loop.trainer, _sample(loop))
     node, peak = max(held, key=lambda item: item[1])
     points = [(index + 1, size / 2**20) for index, (_, size) in enumerate(held)]
     note = (
         f"peak {peak / 2**20:,.2f} MiB after node {node}; parameters and gradients are included, "
         "the state of the optimizer is not"
     )
+    if unknown:
+        note += f", nor are {len(unknown)} tensors whose size is known only while they run"
     drawn = chart("MiB alive after each node", {"MiB": points}, "node")
     return f'<p class="note">{_safe(note)}</p><div class="charts">{drawn}</div>'
 

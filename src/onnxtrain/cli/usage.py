@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,18 @@ import typer
 
 from onnxtrain.cli.near import nearest
 
+VERBS = {
+    "convert": "export",
+    "evaluate": "fit",
+    "finetune": "fit",
+    "fine-tune": "fit",
+    "learn": "fit",
+    "run": "fit",
+    "show": "info",
+    "train": "fit",
+    "version": "--version",
+}
+"""What other programs call a verb, and what it is called here."""
 UsageError: Any = typer.BadParameter.__base__
 """What the parser raises, wherever it takes its classes from."""
 OTHER_NAMES = {
@@ -38,16 +51,22 @@ OTHER_NAMES = {
 EXAMPLES = {
     "accumulate": "4",
     "batch_size": "32",
+    "checkpoint_every": "1000",
     "clip_grad_norm": "1.0",
     "epochs": "10",
+    "final_lr": "0.1",
     "last": "2",
     "lr": "0.001",
     "patience": "3",
+    "processes": "2",
+    "seed": "0",
     "steps": "1000",
     "val_split": "0.1",
+    "warmup": "100",
+    "weight_decay": "0.01",
 }
 """A usual value of an option."""
-DATA_SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet")
+DATA_SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".jsonl")
 
 
 def explained(error: Any, args: Sequence[str]) -> str:
@@ -69,6 +88,24 @@ def explained(error: Any, args: Sequence[str]) -> str:
         return _bad_value(error, parameter)
     text = error.format_message()
     return f"{text[:1].lower()}{text[1:].rstrip('.')}{_stray(args)}"
+
+
+def unknown_verb(error: Any, args: Sequence[str], known: Sequence[str]) -> str:
+    """The text of an error about the verb itself, with what to type instead."""
+    word = next((arg for arg in args if not arg.startswith("-")), None)
+    if word is None or word in known:
+        return explained(error, args)
+    if word.endswith(".onnx"):
+        line = f"onnxtrain info {shlex.join(args)}" if len(args) == 1 else _with_verb("fit", args)
+        return f"there is no verb before '{word}'\n  give  {line}"
+    near = nearest(word, [*known, *VERBS], 0.6)
+    meant = VERBS.get(near or "", near)
+    cure = f"have  {', '.join(known)}" if meant is None else f"did you mean  onnxtrain {meant}"
+    return f"there is no verb '{word}'\n  {cure}"
+
+
+def _with_verb(verb: str, args: Sequence[str]) -> str:
+    return f"onnxtrain {verb} {shlex.join(args)}"
 
 
 def _options(error: Any) -> list[str]:
@@ -99,8 +136,8 @@ def _missing(error: Any, parameter: Any, args: Sequence[str]) -> str:
         found = next((w for w in args if w.lower().endswith(DATA_SUFFIXES)), "train.csv")
         return (
             f"there is no --data to train on\n  add  --data {found}\n"
-            "  a .csv, .npz or .parquet file, a folder of them, or a folder of images with one "
-            "folder a class"
+            "  a .csv, .jsonl, .npz or .parquet file, a folder of them, or a folder of images with "
+            "one folder a class"
         )
     shown = parameter.opts[0] if str(parameter.opts[0]).startswith("-") else name.upper()
     usage = error.ctx.command_path if error.ctx is not None else "onnxtrain"
@@ -122,7 +159,10 @@ def _losses(models: Sequence[str]) -> str:
     from onnxtrain.training.build import working_copy
 
     try:
-        return f"  '{models[0]}' suggests  {suggested_loss(working_copy(load_model(models[0])))}"
+        said = suggested_loss(working_copy(load_model(models[0])))
+        first = said.split()[0].rstrip(",")
+        flag = "" if first == "none:" else f"  add  --loss {first}\n"
+        return f"{flag}  '{models[0]}' suggests  {said}"
     except OnnxTrainError:
         return general
 

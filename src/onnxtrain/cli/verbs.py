@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from onnxtrain.cli.console import fail
-from onnxtrain.cli.usage import UsageError, explained
+from onnxtrain.cli.ranks import told_rank
+from onnxtrain.cli.usage import UsageError, explained, unknown_verb
 from onnxtrain.errors import OnnxTrainError
 
 DEBUG = "--debug"
@@ -34,12 +35,20 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            if error.ctx is ctx:
-                raise
-            fail(explained(error, self.words))
+            if told_rank() == 0:
+                fail(
+                    unknown_verb(error, self.words, self.list_commands(ctx))
+                    if error.ctx is ctx
+                    else explained(error, self.words)
+                )
             raise typer.Exit(2) from None
         except OnnxTrainError as error:
             if self.debug:
                 raise
-            fail(str(error))
+            fail(str(error) if told_rank() == 0 else _aside(error))
             raise typer.Exit(1) from None
+
+
+def _aside(error: OnnxTrainError) -> str:
+    """An error of another process than the first one, which tells more."""
+    return f"process {told_rank()}: {str(error).splitlines()[0]}"

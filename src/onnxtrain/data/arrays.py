@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -40,12 +41,20 @@ class Slot:
         dtype: Its element type.
         shape: Its dimensions, the batch first; None where a dimension is free.
         aliases: Other names that an array for it may have.
+        words: How many words it takes besides numbers, which become 0, 1, ...; 0 for none. A slot
+            of whole numbers takes any number of words.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None = None
     aliases: tuple[str, ...] = ()
+    words: int = 0
+
+
+def flag(option: str, value: str) -> str:
+    """An option with its value as one types it into a shell."""
+    return f"{option} {shlex.quote(value)}"
 
 
 def wanted(names: Iterable[str], ignored: Collection[str], source: str) -> list[str]:
@@ -62,4 +71,4 @@ def wanted(names: Iterable[str], ignored: Collection[str], source: str) -> list[
     return [name for name in names if name not in ignored]
 
 
-__all__ = ["LABELS", "Array", "Arrays", "Samples", "Slot", "wanted"]
+__all__ = ["LABELS", "Array", "Arrays", "Samples", "Slot", "flag", "wanted"]

@@ -21,12 +21,14 @@ class Order:
         batch_size: Samples a batch; the last batch of an epoch may be smaller.
         seed: Seed of the permutations.
         whole: Whether a smaller last batch is left out.
+        unit: Samples that stay together where a batch is shared; batches consist of them.
     """
 
     samples: int
     batch_size: int
     seed: int
     whole: bool = False
+    unit: int = 1
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
@@ -48,6 +50,13 @@ class Order:
         first = place * self.batch_size
         return _permutation(self.samples, self.seed, epoch)[first : first + self.batch_size]
 
+    def share(self, step: int, place: int, count: int) -> Indices:
+        """The samples of a step's batch that one of several processes gets, in their order."""
+        picked = self.indices(step)
+        units = len(picked) // self.unit
+        first, end = (units * k // count * self.unit for k in (place, place + 1))
+        return picked[first:end]
+
 
 @functools.lru_cache(maxsize=2)
 def _permutation(samples: int, seed: int, epoch: int) -> Indices:
@@ -61,15 +70,19 @@ class Batches:
     arrays: Mapping[str, Samples]
     order: Order
 
-    def at(self, step: int) -> dict[str, Array]:
-        """The batch of a step, counted from the start of training."""
-        picked = self.order.indices(step)
+    def at(self, step: int, place: int = 0, count: int = 1) -> dict[str, Array]:
+        """The batch of a step, counted from the start of training, or the share of a process."""
+        picked = self.order.share(step, place, count)
         return {name: array[picked] for name, array in self.arrays.items()}
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         """The batches of one epoch, in the order of the file."""
+        return self.every(1)
+
+    def every(self, count: int, first: int = 0) -> Iterator[dict[str, Array]]:
+        """One of so many batches of one epoch, in the order of the file."""
         size = self.order.batch_size
-        for step in range(self.order.steps_per_epoch):
+        for step in range(first, self.order.steps_per_epoch, count):
             part = slice(step * size, (step + 1) * size)
             yield {name: array[part] for name, array in self.arrays.items()}
 

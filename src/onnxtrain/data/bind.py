@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnxtrain.data.arrays import LABELS, Arrays, Samples, Slot
+from onnxtrain.data.arrays import LABELS, Arrays, Samples, Slot, flag
 from onnxtrain.data.fitting import Classes, fit
 from onnxtrain.data.lazy import beside
 from onnxtrain.errors import FeedError
@@ -44,7 +45,7 @@ def bind(
     Raises:
         FeedError: if a slot stays empty, or an array fits neither its type nor its shape.
     """
-    chosen = dict(chosen or {})
+    chosen = _by_slot(chosen or {}, slots)
     if unknown := sorted(chosen.keys() - {slot.name for slot in slots}):
         raise FeedError(
             f"the model has no input {unknown[0]!r}\n"
@@ -69,6 +70,13 @@ def bind(
     }
     _check_lengths(fitted, data)
     return fitted
+
+
+def _by_slot(chosen: Mapping[str, str], slots: Sequence[Slot]) -> dict[str, str]:
+    """Choices by name of the slot, where one may be called by another of its names."""
+    names = {slot.name for slot in slots}
+    others = {other: slot.name for slot in slots for other in slot.aliases if other not in names}
+    return {others.get(name, name): array for name, array in chosen.items()}
 
 
 def _meant(name: str, known: Iterable[str], before: str, behind: str = "") -> str:
@@ -148,8 +156,8 @@ def _joined(columns: Mapping[str, Samples]) -> Found:
     if words := [name for name, column in columns.items() if column.dtype.kind == "U"]:
         raise FeedError(
             f"column '{words[0]}' has words, the model wants numbers\n"
-            f"  leave it out with  --ignore {words[0]}\n"
-            f"  or, if it is what the model should tell,  --map labels={words[0]}"
+            f"  leave it out with  {flag('--ignore', words[0])}\n"
+            f"  or, if it is what the model should tell,  {flag('--map', f'labels={words[0]}')}"
         )
     if wide := [name for name, column in columns.items() if column.ndim > 1]:
         raise FeedError(
@@ -168,22 +176,42 @@ def _rest(left: dict[str, Samples], tabular: bool) -> Found | None:
 
 
 def _explain(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Samples]) -> None:
-    """Say what is missing, and which array could be meant: targets stand last, or are words."""
+    """Say what is missing, and which array could be meant."""
     wanted = ", ".join(repr(slot.name) for slot in empty)
     targets = [slot for slot in empty if slot.aliases]
-    words = [name for name, array in left.items() if array.dtype.kind == "U"]
-    if targets and left:
-        guess = f"{targets[0].name}={(words or list(left))[-1]}"
-    else:
-        guess = f"{empty[0].name}={next(iter(left), 'ARRAY')}"
     what = "columns" if data.tabular else "arrays"
     called = f"; targets are found if they are called {', '.join(LABELS)}" if targets else ""
     raise FeedError(
         f"no data for {wanted} in '{data.source}'\n"
         f"  {what:8} {', '.join(data.values) or 'none'}\n"
         f"  not used {', '.join(left) or 'none'}\n"
-        f"  say which one it is with  --map {guess}{called}"
+        f"  say which one it is with  {_guess(empty, data, left)}{called}"
     )
+
+
+def _guess(empty: Sequence[Slot], data: Arrays, left: Mapping[str, Samples]) -> str:
+    """What to type for slots that found nothing: targets stand last, or are words."""
+    targets = [slot for slot in empty if slot.aliases]
+    words = [name for name, array in left.items() if array.dtype.kind == "U"]
+    if targets and left:
+        count = 1 if words else _width(targets[0])
+        columns = (words or list(left))[-count:] if data.tabular else [(words or list(left))[-1]]
+        return flag("--map", f"{targets[0].name}={','.join(columns)}")
+    widths = [_width(slot) for slot in empty]
+    names = list(left)
+    if not data.tabular or sum(widths) > len(names):
+        return flag("--map", f"{empty[0].name}={next(iter(left), 'ARRAY')}")
+    guesses = []
+    for slot, width in zip(empty, widths, strict=True):
+        guesses.append(flag("--map", f"{slot.name}={','.join(names[:width])}"))
+        names = names[width:]
+    return " ".join(guesses)
+
+
+def _width(slot: Slot) -> int:
+    """Columns that a slot takes, as far as its shape tells."""
+    sizes = slot.shape[1:] if slot.shape is not None else ()
+    return max(1, math.prod(size or 1 for size in sizes))
 
 
 def _check_lengths(arrays: Mapping[str, Samples], data: Arrays) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxtrain.data.arrays import Array, Samples, Slot
+from onnxtrain.data.arrays import Array, Samples, Slot, flag
 from onnxtrain.data.lazy import Rows, parts
 from onnxtrain.errors import FeedError
 
@@ -33,22 +33,48 @@ def fit(slot: Slot, array: Samples, columns: Sequence[str], classes: Classes) ->
             f"the array for '{slot.name}' is a single number; its first axis must count samples\n"
             f"  name another array with --map {slot.name}=ARRAY"
         )
-    if array.dtype.kind == "U" and slot.dtype.kind in "iu":
+    if array.dtype.kind == "U" and slot.dtype.kind in "iu" and _wants_more(slot, array):
+        raise FeedError(_text_for_tokens(slot, array))
+    if array.dtype.kind == "U" and (slot.dtype.kind in "iu" or slot.words):
         array = _numbered(slot, array, classes)
     array = _reshaped(slot, _cast(slot, array, columns), columns)
     return array if isinstance(array, Rows) else np.ascontiguousarray(array)
 
 
-def _numbered(slot: Slot, words: Samples, classes: Classes) -> Array:
+def _numbered(slot: Slot, words: Samples, classes: Classes) -> Samples:
     """The number of each word's class."""
-    words = np.asarray(words)
-    known = classes.setdefault(slot.name, [str(word) for word in np.unique(words)])
-    if unknown := sorted(set(words.ravel().tolist()) - set(known)):
+    seen = np.unique(np.concatenate([np.unique(part) for part in parts(words)]))
+    known = classes.setdefault(slot.name, [str(word) for word in seen])
+    if slot.words and len(known) > slot.words:
+        raise FeedError(
+            f"'{slot.name}' takes {slot.words} words, one for no and one for yes, the data has "
+            f"{len(known)}: {', '.join(known[:6])}\n"
+            f"  a model with {len(known)} scores for a sample learns them with --loss cross_entropy"
+        )
+    if unknown := sorted(set(seen.tolist()) - set(known)):
         raise FeedError(
             f"'{unknown[0]}' is no class of '{slot.name}'\n  classes  {', '.join(known)}"
         )
-    numbers = {word: number for number, word in enumerate(known)}
-    return np.array([numbers[word] for word in words.ravel().tolist()]).reshape(words.shape)
+    numbers = np.argsort(known)
+    ordered = np.array(known)[numbers]
+    if isinstance(words, Rows):
+        return words.changed(
+            lambda part: numbers[np.searchsorted(ordered, part)], words.shape, numbers.dtype
+        )
+    return numbers[np.searchsorted(ordered, words)]
+
+
+def _wants_more(slot: Slot, array: Samples) -> bool:
+    """Whether a slot wants several values where an array has one."""
+    return not slot.aliases and any(size != 1 for size in (slot.shape or ())[array.ndim :])
+
+
+def _text_for_tokens(slot: Slot, array: Samples) -> str:
+    return (
+        f"the array for '{slot.name}' has text, say '{array[:1].ravel()[0]}', the model wants "
+        f"{len(slot.shape or ()) - 1} axes of numbers for a sample\n"
+        "  turn the text into numbers first, as the model's tokenizer does, all of one length"
+    )
 
 
 def _cast(slot: Slot, array: Samples, columns: Sequence[str]) -> Samples:
@@ -73,9 +99,14 @@ def _cast_part(slot: Slot, part: Array) -> Array:
 def _no_numbers(slot: Slot, array: Samples, columns: Sequence[str]) -> str:
     kind = "words" if array.dtype.kind == "U" else f"type {array.dtype}"
     if columns:
-        cure = f"leave out the column with --ignore {columns[0]}, or replace the words by numbers"
+        cure = (
+            f"leave out the column with {flag('--ignore', columns[0])}, or replace the words by "
+            "numbers"
+        )
     else:
         cure = f"replace them by numbers, or name another array with --map {slot.name}=ARRAY"
+    if slot.aliases and array.dtype.kind == "U":
+        cure = "words are classes, which  --loss cross_entropy  learns, or two of them  --loss bce"
     shown = f", say '{array[:1].ravel()[0]}'" if array.dtype.kind == "U" else ""
     return (
         f"the array for '{slot.name}' has {kind}, not numbers{shown}\n"
@@ -136,6 +167,17 @@ def _shape_cure(
         )
     if len(columns) > 1 and len(want) == 1 and want[0] is not None:
         return _column_cure(slot, want[0], columns)
+    if len(columns) > 1 and len(want) == 3:
+        return (
+            "the model takes images: give a folder with one folder a class, or an .npz file with "
+            f"an array '{slot.name}'"
+        )
+    if len(want) > len(have):
+        sizes = ", ".join("length" if size is None else str(size) for size in want)
+        return (
+            f"give an .npz file with an array '{slot.name}' of shape (samples, {sizes}), or lists "
+            "in a .jsonl file"
+        )
     return f"if it is meant for another input, say so with --map {slot.name}=ARRAY"
 
 
@@ -151,8 +193,8 @@ def _column_cure(slot: Slot, want: int, columns: Sequence[str]) -> str:
     listed = ",".join([name for name in columns if name not in extra][:want])
     return (
         f"it is made of the {len(columns)} columns  {some}\n"
-        f"  leave out {len(columns) - want} with  {' '.join(f'--ignore {n}' for n in extra)}  or "
-        f"name {want} with  --map {slot.name}={listed}"
+        f"  leave out {len(columns) - want} with  {' '.join(flag('--ignore', n) for n in extra)}  "
+        f"or name {want} with  {flag('--map', f'{slot.name}={listed}')}"
     )
 
 

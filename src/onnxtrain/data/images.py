@@ -132,7 +132,9 @@ def _image_slot(folder: pathlib.Path, slots: Sequence[Slot]) -> Slot:
         shown = ", ".join(f"{slot.name} {_shown(slot)}" for slot in slots) or "none"
         raise FeedError(
             f"cannot feed the images of '{folder}': the model has {len(fitting)} inputs of four "
-            f"dimensions, one is needed\n  inputs  {shown}"
+            f"dimensions, one is needed\n  inputs  {shown}\n"
+            "  images go into models that take [batch, channels, height, width]; this one takes a "
+            ".csv or an .npz file"
         )
     return fitting[0]
 

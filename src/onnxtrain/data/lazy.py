@@ -134,6 +134,8 @@ def joined(arrays: Sequence[Samples]) -> Samples:
     Raises:
         ValueError: if their samples have different shapes.
     """
+    if len(arrays) == 1:
+        return arrays[0]
     if not any(isinstance(array, Rows) for array in arrays):
         return np.concatenate(arrays)  # type: ignore[arg-type]
     if len({array.shape[1:] for array in arrays}) > 1:

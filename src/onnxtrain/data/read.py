@@ -9,12 +9,12 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from onnxtrain.data import calls, images, numpy_files, parquet, tables
+from onnxtrain.data import calls, images, json_lines, numpy_files, parquet, tables
 from onnxtrain.data.arrays import Array, Arrays, Slot, wanted
 from onnxtrain.data.lazy import joined
 from onnxtrain.errors import FeedError
 
-SUFFIXES = (".npz", ".csv", ".parquet", ".npy", ".tsv")
+SUFFIXES = (".npz", ".csv", ".parquet", ".jsonl", ".npy", ".tsv")
 
 
 def read(
@@ -94,13 +94,15 @@ _READERS: dict[str, Any] = {
     ".csv": tables.read_csv,
     ".tsv": tables.read_csv,
     ".parquet": parquet.read_parquet,
+    ".jsonl": json_lines.read_json_lines,
+    ".ndjson": json_lines.read_json_lines,
 }
-_TABLES = (".csv", ".tsv", ".parquet")
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 """Kinds of files in which a column that is ignored may be of any kind."""
 _CURES = {
     ".gz": "gunzip {}",
     ".zip": "unzip {}",
-    ".json": "write it as .csv, with a line that names the columns",
+    ".json": "write it as .csv, with a line that names the columns, or as .jsonl, an object a line",
     ".xlsx": "save it as .csv, with a line that names the columns",
     ".txt": "rename it to .csv if its first line names columns",
     ".pt": "write its tensors with numpy.savez, or load them in a module:function",

@@ -1,32 +1,40 @@
-"""Text tables (``.csv``, ``.tsv``): a column is an array of numbers, of words, or of lists."""
+"""Text tables (``.csv``, ``.tsv``): the first line names the columns, large ones go to the disk."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import pathlib
-import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TextIO
 
 import numpy as np
 
+from onnxtrain.data import lazy
 from onnxtrain.data.arrays import Array, Arrays, wanted
+from onnxtrain.data.columns import Columns, MixedColumnError
+from onnxtrain.data.fields import column, first_odd, is_number, odd_field
+from onnxtrain.data.lazy import Samples
 from onnxtrain.errors import FeedError
 
 DELIMITERS = ",;\t|"
-MISSING = frozenset({"", "?", "-", "na", "n/a", "nan", "null", "none"})
-"""What a field without a value may have in it, in small letters."""
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_BETWEEN = re.compile(r"[\s,;]+")
+_LONGEST = 1000
+"""Lines that a field between quotes may have."""
 
 
 def read_csv(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays:
-    """The columns of a file whose first line names them; the delimiter is told from that line."""
+    """The columns of a file whose first line names them; the delimiter is told from that line.
+
+    A large file is read part by part, and its columns stay on the disk.
+    """
     try:
-        delimiter = _delimiter(path)
-        names = _header(path, delimiter)
-        keep = wanted(names, ignored, str(path))
-        return Arrays(_columns(path, names, delimiter, keep), tabular=True, source=str(path))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = _delimiter(file)
+            reader = csv.reader(file, delimiter=delimiter)
+            names = _header(path, [name.strip() for name in next(reader, [])])
+            table = _Table(path, delimiter, names, wanted(names, ignored, str(path)))
+            return Arrays(table.read(file, reader.line_num), tabular=True, source=str(path))
     except UnicodeDecodeError as error:
         raise FeedError(
             f"cannot read data from '{path}': it is no text in UTF-8 ({error.reason})\n"
@@ -34,17 +42,16 @@ def read_csv(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays:
         ) from error
 
 
-def _delimiter(path: pathlib.Path) -> str:
-    """The sign that cuts the first line into most fields."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
+def _delimiter(file: TextIO) -> str:
+    """The sign that cuts the first line into most fields; the file is then at its beginning."""
+    first = file.readline()
+    file.seek(0)
     counts = {sign: len(next(csv.reader([first], delimiter=sign), [])) for sign in DELIMITERS}
     return max(counts, key=lambda sign: counts[sign])
 
 
-def _header(path: pathlib.Path, delimiter: str) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(csv.reader(file, delimiter=delimiter), [])]
+def _header(path: pathlib.Path, names: list[str]) -> list[str]:
+    """The names of the columns from the fields of the first line."""
     if not names:
         raise FeedError(
             f"cannot read data from '{path}': it is empty\n"
@@ -68,93 +75,113 @@ def _header(path: pathlib.Path, delimiter: str) -> list[str]:
 
 def _are_values(names: Sequence[str]) -> bool:
     """Whether a line holds numbers and no names; columns may be called 0, 1, 2."""
-    numbers = [name for name in names if _is_number(name)]
+    numbers = [name for name in names if is_number(name)]
     counted = [[str(i + first) for i in range(len(numbers))] for first in (0, 1)]
     return bool(numbers) and (len(numbers) == len(names) or numbers not in counted)
 
 
-def _columns(
-    path: pathlib.Path, names: list[str], delimiter: str, keep: Collection[str]
-) -> dict[str, Array]:
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "loadtxt", UserWarning)
-            rows = np.loadtxt(
-                path, delimiter=delimiter, skiprows=1, ndmin=2, quotechar='"', encoding="utf-8-sig"
-            )
-    except UnicodeDecodeError:
-        raise
-    except ValueError:
-        return _with_words(path, names, delimiter, keep)
-    if rows.size == 0 or rows.shape[1] != len(names):
-        found = "no rows" if rows.size == 0 else f"rows of {rows.shape[1]}"
-        raise FeedError(
-            f"cannot read data from '{path}': {len(names)} columns, but {found}\n"
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """A text table whose first line was read.
+
+    Attributes:
+        path: The file.
+        delimiter: What stands between two fields.
+        names: Names of all columns.
+        keep: Names of those that are wanted.
+    """
+
+    path: pathlib.Path
+    delimiter: str
+    names: list[str]
+    keep: list[str]
+
+    def read(self, file: TextIO, done: int) -> dict[str, Samples]:
+        """The columns from the lines that are left in a file; ``done`` lines were read."""
+        if self.path.stat().st_size <= lazy.LARGE:
+            lines = file.readlines()
+            if not any(line.strip() for line in lines):
+                raise self._misshapen("no rows")
+            return dict(self._columns(lines, done + 1))
+        columns = Columns()
+        try:
+            for lines in _chunks(file):
+                if any(line.strip() for line in lines):
+                    columns.add(self._columns(lines, done + 1))
+                done += len(lines)
+        except MixedColumnError as error:
+            raise self._mixed(error.name) from None
+        return columns.arrays()
+
+    def _columns(self, lines: list[str], first: int) -> dict[str, Array]:
+        """The columns of some lines, the first of which has a number in the file."""
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "loadtxt", UserWarning)
+                rows = np.loadtxt(
+                    lines, delimiter=self.delimiter, ndmin=2, quotechar='"', comments=None
+                )
+        except ValueError:
+            return self._with_words(lines, first)
+        if rows.shape[1] != len(self.names):
+            raise self._misshapen(f"rows of {rows.shape[1]}")
+        return {name: rows[:, i] for i, name in enumerate(self.names) if name in self.keep}
+
+    def _with_words(self, lines: list[str], first: int) -> dict[str, Array]:
+        """Columns of lines that are not numbers alone."""
+        reader = csv.reader(lines, delimiter=self.delimiter)
+        rows, places = [], []
+        for row in reader:
+            if not row:
+                continue
+            rows.append(row)
+            places.append(first + reader.line_num - 1)
+            if len(row) != len(self.names):
+                raise FeedError(
+                    f"cannot read data from '{self.path}': line {places[-1]} has {len(row)} "
+                    f"fields, the first line names {len(self.names)}\n"
+                    "  a field with a comma in it stands between quotes"
+                )
+        fields = zip(self.names, zip(*rows, strict=True), strict=True)
+        return {
+            name: column(self.path, name, values, places)
+            for name, values in fields
+            if name in self.keep
+        }
+
+    def _misshapen(self, found: str) -> FeedError:
+        return FeedError(
+            f"cannot read data from '{self.path}': {len(self.names)} columns, but {found}\n"
             "  every line below the first must have a field for each column"
         )
-    return {name: rows[:, i] for i, name in enumerate(names) if name in keep}
+
+    def _mixed(self, name: str) -> FeedError:
+        """Which field of a column is of another kind than others, found by reading them again."""
+        place = self.names.index(name)
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=self.delimiter)
+            next(reader)
+            lines: list[int] = []
+            found = first_odd(_noted(reader, place, lines))
+        assert found is not None, "a column of numbers alone is not mixed"
+        return odd_field(self.path, name, found[1], lines[found[0]])
 
 
-def _with_words(
-    path: pathlib.Path, names: list[str], delimiter: str, keep: Collection[str]
-) -> dict[str, Array]:
-    """Columns of a file that is not numbers alone."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file, delimiter=delimiter) if row][1:]
-    for line, row in enumerate(rows, start=2):
-        if len(row) != len(names):
-            raise FeedError(
-                f"cannot read data from '{path}': line {line} has {len(row)} fields, "
-                f"the first line names {len(names)}\n"
-                "  a field with a comma in it stands between quotes"
-            )
-    columns = zip(names, zip(*rows, strict=True), strict=True)
-    return {name: _column(path, name, column) for name, column in columns if name in keep}
+def _noted(reader: Any, place: int, lines: list[int]) -> Iterator[str]:
+    """The fields at a place of all rows; their lines are noted."""
+    for row in reader:
+        if row:
+            lines.append(reader.line_num)
+            yield row[place]
 
 
-def _column(path: pathlib.Path, name: str, fields: Sequence[str]) -> Array:
-    """Numbers with NaN for missing ones, words with empty text for them, or lists of numbers."""
-    fields = ["" if field.strip().lower() in MISSING else field.strip() for field in fields]
-    present = [field for field in fields if field]
-    numeric = [_is_number(field) for field in present]
-    if all(numeric):
-        return np.array([float(field) if field else np.nan for field in fields])
-    if not any(numeric) and not all(map(_DECIMAL_COMMA.fullmatch, present)):
-        lists = [_numbers(field) for field in present]
-        if all(len(numbers) > 1 for numbers in lists):
-            return _lists(path, name, lists, len(present) < len(fields))
-        return np.array(fields)
-    odd = present[numeric.index(False)]
-    cure = "a column has a number in every line (or a word in every line, for classes)"
-    if _DECIMAL_COMMA.fullmatch(odd):
-        cure = f"write numbers with a point: {odd.replace(',', '.')}; and lists as [1, 2]"
-    raise FeedError(
-        f"cannot read data from '{path}': column '{name}' has {odd!r} in line "
-        f"{fields.index(odd) + 2}\n  {cure}"
-    )
-
-
-def _numbers(field: str) -> list[float]:
-    """The numbers of ``1 2 3`` or ``[1, 2, 3]``; none if there is something else in it."""
-    inner = field.strip().strip("[]()").strip()
-    words = _BETWEEN.split(inner)
-    return [float(word) for word in words] if all(map(_is_number, words)) else []
-
-
-def _lists(path: pathlib.Path, name: str, lists: list[list[float]], gaps: bool) -> Array:
-    lengths = {len(numbers) for numbers in lists}
-    if len(lengths) > 1 or gaps:
-        shown = f"{min(lengths)} to {max(lengths)}" if not gaps else f"0 to {max(lengths)}"
-        raise FeedError(
-            f"cannot read data from '{path}': column '{name}' has lists of {shown} numbers\n"
-            "  give all of them one length: cut them, or fill them up with 0, say"
-        )
-    return np.array(lists)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _chunks(file: TextIO) -> Iterator[list[str]]:
+    """The lines that are left in a file, in parts that end at the end of a row."""
+    while lines := file.readlines(lazy.PART):
+        quotes = sum(line.count('"') for line in lines)
+        for _ in range(_LONGEST):
+            if quotes % 2 == 0 or not (line := file.readline()):
+                break
+            lines.append(line)
+            quotes += line.count('"')
+        yield lines

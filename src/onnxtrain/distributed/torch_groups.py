@@ -19,6 +19,9 @@ from onnxtrain.distributed.layout import Mesh
 HOST_BACKEND = "gloo"
 GPU_BACKEND = "cpu:gloo,cuda:nccl"
 _POLL = 1e-4
+_ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_SCATTER: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+"""By the names of newer releases of torch, which warn about the old ones."""
 
 
 class TorchGroups(Groups):
@@ -82,7 +85,7 @@ class TorchGroups(Groups):
         share = flat.numel() // len(ranks)
         own = flat.narrow(0, ranks.index(self.rank) * share, share).clone()
         with _explained(f"gather from ranks {list(ranks)}", self.timeout):
-            dist.all_gather_into_tensor(flat, own, group=self._groups[ranks])
+            _ALL_GATHER(flat, own, group=self._groups[ranks])
 
     def reduce_scatter(self, flat: Tensor, group_type: int) -> None:
         """This rank's share of flat = its sum over the group."""
@@ -93,7 +96,7 @@ class TorchGroups(Groups):
         share = flat.numel() // len(ranks)
         own = flat.narrow(0, ranks.index(self.rank) * share, share)
         with _explained(f"add up over ranks {list(ranks)}", self.timeout):
-            dist.reduce_scatter_tensor(own, flat, group=self._groups[ranks])
+            _REDUCE_SCATTER(own, flat, group=self._groups[ranks])
 
     def exchange(self, mine: Tensor, theirs: Tensor, peer: int) -> None:
         """theirs = what the peer gives, while it gets mine."""

@@ -68,11 +68,7 @@ class Passes:
         if not batches:
             raise FeedError("a step needs at least one batch, the list of batches is empty")
         sizes = [samples(batch) for batch in batches]
-        buffers = [
-            p.grad_tensor
-            for p in self._module.state.parameters.in_order(trainable=True)
-            if p.grad_tensor is not None
-        ]
+        buffers = self.gradients()
         total: Any = 0.0
         for index, (batch, size) in enumerate(zip(batches, sizes, strict=True)):
             if index and size != sizes[index - 1]:
@@ -81,6 +77,14 @@ class Passes:
         torch._foreach_mul_(buffers, sizes[-1] / sum(sizes))
         mean: torch.Tensor = total / sum(sizes)
         return mean
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The buffers of the gradients."""
+        return [
+            p.grad_tensor
+            for p in self._module.state.parameters.in_order(trainable=True)
+            if p.grad_tensor is not None
+        ]
 
     @contextlib.contextmanager
     def unmoved(self) -> Iterator[None]:

@@ -37,10 +37,14 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 def write(trainer: Trainer, path: Path, extra: dict[str, Any]) -> None:
     """Write a checkpoint from which training goes on as if nothing had happened."""
+    shares = trainer.shares
     live = {**_live(trainer), **_scale(trainer)}
     tensors = {key: array_of(tensor) for key, tensor in live.items()}
     for key, generator in _generators(trainer).items():
-        tensors[key] = array_of(generator.get_state())
+        state = generator.get_state()
+        tensors[key] = array_of(state if shares is None else shares.gathered(state))
+    if shares is not None and not shares.first:
+        return
     numbers = {key: getattr(trainer.optimizer.state, key) for key in _NUMBERS}
     numbers["step"] = trainer.optimizer.steps_taken
     manifest: dict[str, Any] = {**numbers, "extra": extra, _CHECKSUM: _checksum(tensors)}
@@ -78,11 +82,22 @@ def read(trainer: Trainer, path: Path) -> dict[str, Any]:
         setattr(trainer.optimizer.state, key, number)
     if trainer.module.scaling is not None:
         trainer.module.scaling.skipped.zero_()
+    place = 0 if trainer.shares is None else trainer.shares.place
     for key, generator in generators.items():
-        # A generator of another kind of device has a state of another size.
-        if tensors[key].size == generator.get_state().numel():
-            generator.set_state(tensor_of(tensors[key]))
+        _go_on(generator, np.atleast_2d(tensors[key]), place)
     return dict(extra) if isinstance(extra, dict) else {}
+
+
+def _go_on(generator: torch.Generator, states: np.ndarray[Any, Any], place: int) -> None:
+    """Draw what the process of a place would have drawn next; one that is new begins anew."""
+    # A generator of another kind of device has a state of another size.
+    if states.shape[1] != generator.get_state().numel():
+        return
+    if place < len(states):
+        generator.set_state(tensor_of(states[place]))
+        return
+    told = zlib.crc32(np.ascontiguousarray(states[0]).data)
+    generator.manual_seed(int(np.random.SeedSequence([told, place]).generate_state(1)[0]))
 
 
 def _checksum(tensors: Arrays) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 
 from onnxtrain.errors import LossError
@@ -16,6 +18,19 @@ IGNORED = -100
 TOKENS = ("input_ids", "ids", "tokens", "x")
 """Names by which inputs with tokens are known."""
 _INT64 = onnx.TensorProto.INT64
+_WHOLE = (onnx.TensorProto.INT32, _INT64)
+
+
+def token_input(inputs: Mapping[str, bool]) -> str | None:
+    """The input with the tokens: one with a usual name, or the only one that could have them.
+
+    Args:
+        inputs: For every input whether it has whole numbers on two axes.
+    """
+    if known := [name for name in TOKENS if name in inputs]:
+        return known[0]
+    able = [name for name, is_able in inputs.items() if is_able]
+    return able[0] if len(able) == 1 else None
 
 
 class TokenCrossEntropyLoss(Block):
@@ -49,7 +64,8 @@ class NextTokenLoss(Block):
     Scores are [batch, length, vocabulary], tokens [batch, length].
 
     Args:
-        tokens: the input of the model that has the tokens; None finds it by its name.
+        tokens: the input of the model that has the tokens; None finds it by its name, or because
+            it is the only one with whole numbers on two axes.
     """
 
     def __init__(self, tokens: str | None = None) -> None:
@@ -67,19 +83,23 @@ class NextTokenLoss(Block):
         rank = _rank(self.base, scores_input_name)
         tokens = self._tokens()
         if rank != 3 or tokens is None:
-            inputs = ", ".join(f"'{value.name}'" for value in self.base.graph.input)
+            able = [f"'{v.name}'" for v in self.base.graph.input if _may_be_tokens(v)]
             raise LossError(
                 "NextTokenLoss needs scores [batch, length, vocabulary] and tokens [batch, length]"
-                f"\n  scores '{scores_input_name}' have {rank} axes, inputs are {inputs}\n"
-                f"  the input with the tokens must be called {' or '.join(TOKENS)}, or be named"
+                f"\n  scores '{scores_input_name}' have {rank} axes, inputs with whole numbers on "
+                f"two axes are {', '.join(able) or 'none'}\n"
+                f"  the input with the tokens must be called {' or '.join(TOKENS)}, or be named; "
+                "with labels of their own, tokens take the loss token_cross_entropy, samples take "
+                "cross_entropy"
             )
         labels = self._shifted(tokens)
         return _over_rows(self.base, self._loss, scores_input_name, labels, rank)
 
     def _tokens(self) -> str | None:
         """Name of the input with the tokens, None if there is no such input."""
-        names = TOKENS if self.tokens is None else (self.tokens,)
-        return next((name for name in names if exists(self.base, name)), None)
+        if self.tokens is not None:
+            return self.tokens if exists(self.base, self.tokens) else None
+        return token_input({value.name: _may_be_tokens(value) for value in self.base.graph.input})
 
     def _shifted(self, name: str) -> str:
         """Name of the tokens moved one to the left, what does not count behind the last."""
@@ -98,6 +118,11 @@ class NextTokenLoss(Block):
 
     def _constant(self, values: list[int]) -> str:
         return edit.add_constant(self.base, "token", values, _INT64)
+
+
+def _may_be_tokens(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.elem_type in _WHOLE and len(tensor.shape.dim) == 2
 
 
 def _over_rows(

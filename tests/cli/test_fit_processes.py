@@ -1,0 +1,144 @@
+"""fit in several processes: the same course as in one, one voice, and a clear end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import onnxtrain
+from cli.small import classifier, samples
+from onnxtrain.cli import app, loop
+from onnxtrain.distributed.groups import Groups
+from onnxtrain.testing.processes import attempt_world, run_world
+
+pytestmark = pytest.mark.multi
+FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--lr", "0.02",
+       "--no-dropout", "--epochs", "3", "--batch-size", "13", "--device", "cpu",
+       "--val-split", "0.2", "--metric", "accuracy", "--metric", "f1")  # fmt: skip
+
+
+def in_world(groups: Groups, folder: str, *words: str) -> tuple[int, str]:
+    """Exit code and output of a line in one of the processes that torchrun would start."""
+    os.chdir(folder)
+    os.environ.update(
+        RANK=str(groups.rank), WORLD_SIZE=str(groups.world_size), MASTER_ADDR="-", MASTER_PORT="0"
+    )
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def runs(groups: Groups, folder: str) -> list[tuple[int, str]]:
+    """A whole run; and one that a signal to one process stops, and that goes on."""
+    found = [in_world(groups, folder, *FIT, "--out", "two.onnx", "--log", "two.jsonl")]
+    own, step = [*FIT, "--out", "stopped.onnx"], loop.Loop._step
+
+    def stopping(self: loop.Loop, *args: Any) -> None:
+        step(self, *args)
+        if self.position == 6 and groups.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.Loop._step = stopping  # type: ignore[method-assign]
+    found.append(in_world(groups, folder, *own))
+    loop.Loop._step = step  # type: ignore[method-assign]
+    if groups.rank == 0:
+        kept = pathlib.Path("stopped.ckpt").read_bytes()
+        pathlib.Path("alone.ckpt").write_bytes(kept)
+    found.append(in_world(groups, folder, *own, "--resume"))
+    found.append(in_world(groups, folder, *FIT, "--loss", "hinge"))
+    if groups.rank == 1:
+        pathlib.Path("elsewhere").mkdir()
+        os.chdir("elsewhere")
+    found.append(in_world(groups, os.getcwd(), *FIT))
+    return found
+
+
+def weights(name: str) -> dict[str, Any]:
+    tensors = onnx.load(name).graph.initializer
+    return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}
+
+
+def last_figures(name: str) -> list[float]:
+    entry = json.loads(pathlib.Path(name).read_text().splitlines()[-1])
+    return [entry[key] for key in ("mean_loss", "val_loss", "val_accuracy", "val_f1")]
+
+
+def test_two_processes_take_the_course_of_one(folder, cli):
+    one, other = run_world(2, runs, str(folder))
+    assert [code for code, _ in one] == [0, 143, 0, 1, 1] == [code for code, _ in other]
+    assert "train on cpu in 2 processes" in one[0][1] and "wrote two.onnx" in one[0][1]
+    assert [text for _, text in other] == [""] * 5
+    cli(*FIT, "--out", "one.onnx", "--log", "one.jsonl")
+    np.testing.assert_allclose(last_figures("two.jsonl"), last_figures("one.jsonl"), rtol=1e-5)
+    assert "stopped by SIGTERM after step 6" in one[1][1]
+    cli(*FIT, "--out", "alone.onnx", "--resume")
+    for name, value in weights("one.onnx").items():
+        np.testing.assert_array_equal(weights("stopped.onnx")[name], weights("two.onnx")[name])
+        for others in ("two.onnx", "alone.onnx"):
+            np.testing.assert_allclose(weights(others)[name], value, rtol=1e-4, atol=1e-5)
+    assert one[3][1].startswith("error: unknown loss 'hinge'")
+    assert one[4][1].startswith("error: process 1 of 2 failed: there is no file 'model.onnx'")
+
+
+def dying(groups: Groups, folder: str) -> tuple[int, str]:
+    if groups.rank == 1:
+        step = loop.Loop._step
+
+        def last(self: loop.Loop, *args: Any) -> None:
+            if self.position == 4:
+                os._exit(9)
+            step(self, *args)
+
+        loop.Loop._step = last  # type: ignore[method-assign]
+    return in_world(groups, folder, *FIT, "--checkpoint-every", "3")
+
+
+def test_a_process_that_dies_ends_the_run_and_leaves_the_checkpoint(folder, cli):
+    (fine, (code, text)), _ = attempt_world(2, dying, str(folder))
+    assert fine and code == 1
+    assert "error: another process of this run is gone or silent" in text
+    assert "--resume" in text
+    assert "continuing after step 3" in cli(*FIT, "--resume")
+
+
+FIXED = ("fit", "fixed.onnx", *FIT[2:9], "--device", "cpu", "--steps", "4", "--accumulate")
+
+
+def fixed_batches(groups: Groups, folder: str) -> list[tuple[int, str]]:
+    return [
+        in_world(groups, folder, *FIXED, "3", "--out", "two.onnx"),
+        in_world(groups, folder, *FIXED, "1"),
+        in_world(groups, folder, *FIT, "--batch-size", "1"),
+        in_world(groups, folder, *FIT, "--device", "cpu:0"),
+    ]
+
+
+def test_a_model_for_fixed_batches_shares_whole_ones(folder, cli):
+    onnx.save(classifier(batch=4), "fixed.onnx")
+    (shared, fixed, small, device), _ = run_world(2, fixed_batches, str(folder))
+    assert shared[0] == 0
+    assert "give  --accumulate 2  or more" in fixed[1]
+    assert "give  --batch-size 2  or more" in small[1]
+    assert "give  --device cpu; each process" in device[1]
+    cli(*FIXED, "3", "--out", "one.onnx")
+    for name, value in weights("one.onnx").items():
+        np.testing.assert_allclose(weights("two.onnx")[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):
+    """Two real processes; what they print goes past the runner."""
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(onnxtrain.__file__).parents[1]))
+    result = CliRunner().invoke(app, [*FIT, "--processes", "2", "--epochs", "1"])
+    printed = capfd.readouterr().out
+    assert result.exit_code == 0, result.output
+    assert len(re.findall("wrote trained.onnx", printed)) == 1
+    assert len(samples()["x"]) == 64 and "51 samples, 4 steps" in printed
