@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -6,6 +7,9 @@ import torch
 
 from gradients.against import Twice
 from gradients.emit import differentiated, run
+from graph.text import proto
+from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.runtime.session import InferenceSession
 
 
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
@@ -59,6 +63,37 @@ def test_running_products_with_zeros_are_right_twice(exclusive: int, reverse: in
         return (torch.stack(rows) * torch.tensor(w)).sum()
 
     Twice(text, "x", opset=26).agrees(loss, x=ZEROS, w=w)
+
+
+def _third(text: str, loss: Callable[..., torch.Tensor], x: np.ndarray) -> None:
+    """Compare the gradient of a product with the second gradient."""
+    graph, v, w = proto(text, 26), *np.random.default_rng(0).normal(size=(2, *x.shape))
+    for ys in ("l", "x_grad", "x_grad.2"):
+        graph = build_gradient_graph(graph, "x", ys)
+    leaf = torch.tensor(x, requires_grad=True)
+    (true,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    for weight in (v, w):
+        (true,) = torch.autograd.grad((true * torch.tensor(weight)).sum(), leaf, create_graph=True)
+    feeds = {"x": x, "l_grad": np.float64(1), "x_grad_grad": v, "x_grad.2_grad": w}
+    (found,) = InferenceSession(graph).run(["x_grad.3"], feeds)
+    np.testing.assert_allclose(found, true.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+MANY_ZEROS = [[1, 2, 3, 4], [0, 2, 3, 4], [0, 0, 3, 4], [2, 0, 3, 0], [0, 0, 0, 4], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("x", MANY_ZEROS, ids=str)
+def test_products_with_zeros_are_right_three_times(x: list[float]) -> None:
+    data = np.array(x, np.float64)
+    whole = "(double[4] x) => (double l) { l = ReduceProd<keepdims=0>(x) }"
+    _third(whole, lambda x: x[0] * x[1] * x[2] * x[3], data)
+    running = """(double[4] x) => (double l) <int64 a = {0}> {
+        y = CumProd(x, a)  z = Sin(y)  l = ReduceSum<keepdims=0>(z) }"""
+    _third(running, lambda x: sum(torch.sin(x[: k + 1].prod()) for k in range(4)), data)
+    scattered = """(double[4] x) => (double l)
+        <double[1] one = {1.5}, int64[4] i = {0, 0, 0, 0}> {
+        l1 = ScatterElements<reduction="mul">(one, i, x)  l = ReduceSum<keepdims=0>(l1) }"""
+    _third(scattered, lambda x: 1.5 * x[0] * x[1] * x[2] * x[3], data)
 
 
 def test_a_norm_of_zeros_has_no_slope() -> None:

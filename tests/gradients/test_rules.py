@@ -3,12 +3,11 @@
 import pytest
 
 from onnxtrain.errors import OnnxTrainError
-from onnxtrain.testing import gradcheck
+from onnxtrain.testing import gradcheck, trials
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.close import largest_error, mismatch
 from onnxtrain.testing.gradcheck import Point
-from onnxtrain.testing.model import draw
-from onnxtrain.testing.table import table, trial_types
+from onnxtrain.testing.table import table
 from onnxtrain.testing.uncompared import UNCOMPARED, pattern_of
 from onnxtrain.types import DataType, op_name
 
@@ -22,20 +21,10 @@ ROUGH = 1e-2
 """The same where some output, or every type of the operator, is float32."""
 
 
-def _rows(dtype: DataType, *, autograd: bool) -> list[object]:
-    """Rows whose operator has a rule; those for autograd have a reference in torch."""
-    return [
-        pytest.param(case, id=str(case))
-        for case in table()
-        if case.gradient and gradcheck.rule_of(case) is not None
-        if case.reference is not None or not autograd
-        if dtype in trial_types(case) and gradcheck.differentiable(case, draw(case, dtype))
-    ]
-
-
-@pytest.mark.parametrize("case", _rows(DataType.DOUBLE, autograd=True))
+@pytest.mark.parametrize("case", trials.by_autograd(DataType.DOUBLE), ids=str)
 def test_gradient_agrees_with_autograd(case: Case, device: str) -> None:
     at = gradcheck.drawn(case, DataType.DOUBLE)
+    at = at if case.gradient else gradcheck.in_widest(at)
     expected = gradcheck.by_autograd(at)
     largest = max((float(g.abs().max()) for g in expected if g.numel()), default=0.0) or 1.0
     for ours, true in zip(gradcheck.by_graph(at, device), expected, strict=True):
@@ -44,10 +33,7 @@ def test_gradient_agrees_with_autograd(case: Case, device: str) -> None:
             assert float((ours - true).abs().max()) <= EXACT * largest
 
 
-COMPARED = [case for case in table() if gradcheck.type_for_differences(case) is not None]
-
-
-@pytest.mark.parametrize("case", COMPARED, ids=str)
+@pytest.mark.parametrize("case", trials.by_differences(), ids=str)
 def test_gradient_agrees_with_differences(case: Case) -> None:
     dtype = gradcheck.type_for_differences(case)
     assert dtype is not None
@@ -88,7 +74,7 @@ def test_rows_that_are_not_compared_would_fail(pattern: str) -> None:
             _compare(gradcheck.in_widest(gradcheck.drawn(case, dtype)))
 
 
-@pytest.mark.parametrize("case", _rows(DataType.FLOAT, autograd=True))
+@pytest.mark.parametrize("case", trials.by_autograd(DataType.FLOAT), ids=str)
 def test_gradient_in_float32(case: Case) -> None:
     at = gradcheck.drawn(case, DataType.FLOAT)
     exact = gradcheck.by_autograd(gradcheck.widened(at))

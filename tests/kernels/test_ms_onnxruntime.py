@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxtrain.testing.case import Case
-from onnxtrain.testing.cases import ms_fused, ms_quantized, ms_tensor, ms_weights
+from onnxtrain.testing.case import Case, given
+from onnxtrain.testing.cases import ms_fused, ms_gated, ms_quantized, ms_tensor, ms_weights
+from onnxtrain.testing.cases.ms_quantized import bytes_of, scale_of
 from onnxtrain.testing.model import Value, draw, evaluate, feeds_of, one_node_model
 from onnxtrain.testing.table import one_type
+from onnxtrain.types import MS, DataType
 
 ort = pytest.importorskip("onnxruntime", minversion="1.31", reason="schemas differ before 1.31")
 STEPS = 64
@@ -46,11 +48,19 @@ REFUSED = {
     "UnfoldTensor-flags": "no truth values are unfolded",
     "ConvTransposeWithDynamicPads-plain": "pads must be given",
     "MatMulNBits-[3567]-*": "only 2, 4 and 8 bits are unpacked",
+    "MoE-swiglu-[02]": "only a gate whose numbers alternate with the others is known",
+    "MoE-gated": "there is no third product",
     "MatMulBnb4-*transB=0": "the kernel for the CPU does not do what its documentation says",
 }
 """Rows (by operator, or by patterns of their names) without a result to compare with, and why."""
 
-TABLE = [*ms_fused.CASES, *ms_quantized.CASES, *ms_tensor.CASES, *ms_weights.CASES]
+TABLE = [
+    *ms_fused.CASES,
+    *ms_gated.CASES,
+    *ms_quantized.CASES,
+    *ms_tensor.CASES,
+    *ms_weights.CASES,
+]
 
 
 def matches(case: Case, pattern: str) -> bool:
@@ -62,6 +72,21 @@ ROWS = [
     for case in TABLE
     if not any(matches(case, pattern) for pattern in REFUSED)
 ]
+
+
+_ZERO = given(3, DataType.UINT8)
+_HALVES = [bytes_of(64), scale_of(0.5), _ZERO]
+HALVES = [
+    Case("QLinearAdd", [*_HALVES, *_HALVES, scale_of(1.0), _ZERO], domain=MS),
+    Case("QLinearMul", [*_HALVES, *_HALVES, scale_of(0.5), _ZERO], domain=MS),
+    Case(
+        "QLinearAveragePool",
+        [bytes_of(1, 1, 8, 8), scale_of(0.5), _ZERO, scale_of(0.5), _ZERO],
+        attributes={"kernel_shape": (1, 2)},
+        domain=MS,
+    ),
+]
+"""Every second result is a half, which goes to the even number behind the zero point."""
 
 
 def theirs(case: Case, inputs: list[Value]) -> list[Any]:
@@ -77,7 +102,7 @@ def theirs(case: Case, inputs: list[Value]) -> list[Any]:
     return session.run(None, {n: v if isinstance(v, np.ndarray) else v.numpy() for n, v in feeds})
 
 
-@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("case", [*ROWS, *HALVES])
 def test_rows(case: Case) -> None:
     dtype = one_type(case)
     assert dtype is not None

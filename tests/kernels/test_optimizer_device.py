@@ -109,14 +109,65 @@ def test_one_launch_updates_all(device: str, decays: tuple[float, float]) -> Non
 def test_layouts_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     chunked = triton_module("chunks")
     monkeypatch.setattr(chunked, "MOST_LAYOUTS", 2)
-    monkeypatch.setattr(chunked, "_layouts", type(chunked._layouts)())
+    for name in ("_tables", "_cuts"):
+        monkeypatch.setattr(chunked, name, type(chunked._cuts)())
     tensors = [torch.ones(size) for size in (3, 5, 7)]
     for tensor in tensors:
         chunked.layout([[tensor]])
-    assert len(chunked._layouts) == 2
+    assert len(chunked._tables) == len(chunked._cuts) == 2
     table, chunks, count = chunked.layout([[tensors[0]]])
     assert table.tolist() == [tensors[0].data_ptr()] and chunks.tolist() == [[0, 0, 3]]
     assert count == 1
+
+
+@pytest.mark.gpu
+def test_a_recorded_step_finds_tensors_that_were_made_while_it_was_recorded() -> None:
+    many, base = triton_module("many"), torch.randn(3000, device="cuda")
+    weights = [torch.zeros(3000, device="cuda"), torch.zeros(100, device="cuda")]
+
+    def work() -> torch.Tensor:
+        gradients = [base * 2, (base[:100] * 3).to(torch.bfloat16)]
+        assert many.takes(weights, gradients)
+        many.sgd(weights, gradients, lr=1.0)
+        norm: torch.Tensor = many.norm(gradients)
+        return norm
+
+    work()
+    graph = torch.cuda.CUDAGraph()
+    with lasting.keeping() as kept, torch.cuda.graph(graph):
+        found = work()
+    for _ in range(3):
+        base.normal_()
+        for weight in weights:
+            weight.zero_()
+        graph.replay()
+        small = (base[:100] * 3).to(torch.bfloat16).float()
+        assert torch.equal(weights[0], -base * 2) and torch.equal(weights[1], -small)
+        true = torch.cat([base * 2, small]).double().norm().float()
+        torch.testing.assert_close(found, true, rtol=1e-6, atol=0.0)
+    assert len(kept) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_factor_is_a_factor_of_all_gradients(
+    device: str, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, waits: bool
+) -> None:
+    if waits:
+        monkeypatch.setattr(on_device, "unread", lambda number: isinstance(number, torch.Tensor))
+    factor = torch.tensor(0.25, dtype=dtype, device=device)
+    rate, step = torch.tensor([0.0625], device=device), torch.tensor([3], device=device)
+    for update in (
+        lambda given, **k: adam_w_optimizer(rate, step, *given, **k),
+        lambda given, **k: sgd_optimizer_v2(rate, *given[:2], **k),
+    ):
+        ours, theirs = lists(dtype, device), lists(dtype, device)
+        kept = [gradient.clone() for gradient in ours[1]]
+        update(ours, factor=factor)
+        theirs[1] = [gradient * 0.25 for gradient in theirs[1]]
+        update(theirs)
+        near([ours[0], *ours[2:]], [theirs[0], *theirs[2:]])
+        assert all(map(torch.equal, ours[1], kept))
 
 
 def triton_module(name: str) -> Any:

@@ -23,6 +23,7 @@ from onnxtrain.graph.lift import lift
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.verify import verify
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import type_string
 
 _SHOWN = 20
@@ -224,11 +225,12 @@ def _return(
 def _distinct_nodes(graph: ir.Graph) -> None:
     """Number nodes whose name an earlier gradient graph gave already, since errors name nodes."""
     taken: set[str] = set()
-    for node in graph.all_nodes():
-        name, count = str(node.name), 1
+    counts: dict[str, int] = {}
+    for node in all_nodes(graph):
+        name = str(node.name)
         while node.name in taken:
-            count += 1
-            node.name = f"{name}.{count}"
+            counts[name] = counts.get(name, 1) + 1
+            node.name = f"{name}.{counts[name]}"
         taken.add(str(node.name))
 
 

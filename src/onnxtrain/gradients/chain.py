@@ -42,6 +42,6 @@ def _visit(op: Ops, node: ir.Node, grads: dict[ir.Value, Grad]) -> None:
     rule = find_rule(node.domain, node.op_type, opset_of(node, op.graph.opset_imports))
     if rule is None:
         raise NoGradientError(f"no gradient rule for {op_name(node.domain, node.op_type)}")
-    for value, grad in zip(node.inputs, rule.apply(op, node, dys), strict=False):
-        if value is not None and grad is not None and value.dtype in FLOATS:
+    for value, grad in rule.pairs(op, node, dys, ()):
+        if value.dtype in FLOATS:
             grads[value] = op.add(grads.get(value), grad)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.errors import GraphError
 from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, rank_of, real
 from onnxtrain.gradients.reduction import nonzero
@@ -251,6 +252,8 @@ def lrn(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """
     (x,) = operands(node)
     size = attribute(node, "size", 1)
+    if size < 1:
+        raise GraphError(f"no gradient of LRN '{node.name}': size is {size}, must be at least 1")
     alpha, beta = real(node, "alpha", 1e-4), real(node, "beta", 0.75)
     before, after = (size - 1) // 2, size // 2
     window = _channel_mean(op, op.Mul(x, x), size, before, after)

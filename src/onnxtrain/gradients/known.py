@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients.rules import Grad, attribute
+from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import extra_output
 from onnxtrain.types import DataType
 
@@ -107,3 +108,8 @@ def axes_of(node: ir.Node) -> list[int] | ir.Value | None:
     value = node.inputs[1] if len(node.inputs) > 1 else None
     known = ints_of(value)
     return value if known is None else known
+
+
+def exact_in_float(op: Ops, x: ir.Value) -> ir.Value:
+    """A value that is only compared, in a type that every version of an operator takes."""
+    return op.cast(x, DataType.FLOAT) if x.dtype == DataType.BFLOAT16 else x

@@ -115,18 +115,21 @@ def softmax_cross_entropy_loss_internal(op: Ops, node: ir.Node, dys: Sequence[Gr
 
 @gradient("SoftmaxCrossEntropy", domain=MS, all_outputs=True)
 def softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
-    """(exp(log_prob) - label)·dy/N for the logits, -log_prob·dy/N for labels that are dense."""
+    """(exp(log_prob)·Σ label - label)·dy/N for the logits, -log_prob·dy/N for the labels.
+
+    The labels need not add up to 1.
+    """
     _, label = operands(node)
     log_prob = _log_prob(node)
     dy, d_log = _both(dys)
-    grads: list[Grad] = [None, None]
+    d_label: Grad = None
     if dy is not None:
-        grads[0] = op.SoftmaxCrossEntropyGrad(dy, log_prob, label, **forwarded(node), _domain=MS)
-        grads[1] = op.Neg(op.Mul(log_prob, per_sample(op, node, dy, log_prob)))
-    if d_log is not None:
-        direct = op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS)
-        grads[0] = op.add(grads[0], direct)
-    return grads
+        share = per_sample(op, node, dy, log_prob)
+        d_label = op.Neg(op.Mul(log_prob, share))
+        d_log = op.add(d_log, op.Neg(op.Mul(label, share)))
+    if d_log is None:
+        return [None, None]
+    return [op.LogSoftmaxGrad_13(d_log, log_prob, axis=-1, _domain=MS), d_label]
 
 
 def per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.Value:

@@ -154,10 +154,10 @@ def mod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("CumProd")
 def cum_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """Σ dy·y/x over the products that hold x, or Σ dy·y' at the first two zeros.
+    """Σ dy·y/x over the products that hold x, or Σ dy·y' at the first three zeros.
 
-    y' are the products without the zero in question. Those behind both zeros have no derivative
-    in any other, so that what stands there needs no such care.
+    y' are the products without the zero in question. Those behind three zeros have no first,
+    second or third derivative, so that what stands there needs no such care.
     """
     x, axis = operands(node)
     options = {"exclusive": attribute(node, "exclusive", 0)}
@@ -171,7 +171,7 @@ def cum_prod(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
     seen = op.CumSum(op.cast(is_zero, x), axis, reverse=reverse)
     grad = op.Div(summed(node.outputs[0]), op.Where(is_zero, one, x))
-    for count in (1, 2):
+    for count in (1, 2, 3):
         at = op.And(is_zero, op.Equal(seen, op.scalar(count, x)))
         without = op.CumProd(op.Where(at, one, x), axis, reverse=reverse, **options)
         grad = op.Where(at, summed(without), grad)

@@ -124,11 +124,12 @@ def _batch_inside(op: Ops, x: ir.Value) -> ir.Value:
 
 @gradient("MatMulBnb4", domain=MS)
 def matmul_bnb4(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dA = dY·op(B)ᵀ; the quantized B and its scales have no gradient."""
+    """dA = dY·op(B)ᵀ; that of the scales by torch, which makes the weights again for it."""
     _, quantized, scales = operands(node)
     trans_b = 1 - attribute(node, "transB", 1)
     options = {**forwarded(node, "transB"), "transB": trans_b, "_domain": MS}
-    return [op.MatMulBnb4(dy, quantized, scales, **options), None, None]
+    da = op.MatMulBnb4(dy, quantized, scales, **options)
+    return [da, None, pulled_back(op, node, [dy])[2]]
 
 
 @gradient("Det")

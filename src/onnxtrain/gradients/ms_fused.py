@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.known import inputs_of, need_rank, operands, real
+from onnxtrain.gradients.known import exact_in_float, inputs_of, need_rank, operands, real
 from onnxtrain.gradients.rules import Grad, attribute, find_rule, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -95,7 +95,7 @@ def nhwc_max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """That of MaxPool, with the channels moved to the front and back."""
     (x,) = operands(node)
     window, planes = forwarded(node), _channels_first(op, x)
-    _, indices = op.MaxPool(planes, **window, _outputs=2)
+    _, indices = op.MaxPool(exact_in_float(op, planes), **window, _outputs=2)
     grad = op.MaxPoolGrad(_channels_first(op, dy), indices, op.Shape(planes), **window)
     return [_channels_last(op, grad)]
 

@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.chain import through
+from onnxtrain.gradients.integer_products import to_factors
 from onnxtrain.gradients.known import inputs_of, need_rank
-from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient, no_gradient
+from onnxtrain.gradients.rules import Grad, Pair, attribute, forwarded, gradient, no_gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import FLOATS, MS
 
@@ -114,18 +115,25 @@ def _per_gate(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
     return op.Transpose(_real(op, x, sides[0], sides[1]), perm=[0, 2, 1])
 
 
-@gradient("MatMulIntegerToFloat", domain=MS)
-def matmul_integer_to_float(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """That of a product of whole numbers in the scales and the bias."""
+@gradient("MatMulIntegerToFloat", domain=MS, captures=True)
+def matmul_integer_to_float(
+    op: Ops, node: ir.Node, dys: Sequence[Grad], wanted: Sequence[ir.Value] = ()
+) -> list[Pair]:
+    """Those of (a - zero)·(b - zero)·scales + bias, straight through the rounding of a and b."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = inputs_of(node, 7)
+    assert a is not None and b is not None and a_scale is not None and b_scale is not None
 
-    def formula(op: Ops, sa: ir.Value, sb: ir.Value, *bias: ir.Value) -> list[ir.Value]:
-        y = op.MatMul(_real(op, a, a_zero, sa), _real(op, b, b_zero, sb))
-        return [op.Add(y, *bias) if bias else y]
+    def formula(op: Ops, left: ir.Value, right: ir.Value, *more: ir.Value) -> list[ir.Value]:
+        y = op.MatMul(op.Mul(left, more[0]), op.Mul(right, more[1]))
+        return [op.Add(y, *more[2:]) if more[2:] else y]
 
+    factors = _steps(op, a, a_zero, a_scale), _steps(op, b, b_zero, b_scale)
     xs = [value for value in (a_scale, b_scale, bias) if value is not None]
-    found = [*through(op, formula, xs, [dy]), None]
-    return [None, None, found[0], found[1], None, None, found[2]][: len(node.inputs)]
+    grads = through(op, formula, [*factors, *xs], dys[:1])
+    return [
+        *((x, grad) for x, grad in zip(xs, grads[2:], strict=True) if grad is not None),
+        *to_factors(op, node, grads[:2]),
+    ]
 
 
 @gradient("QGemm", domain=MS)
@@ -152,8 +160,13 @@ def qgemm(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def _real(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
     """(x - zero)·scale, each single or one per column."""
     assert x is not None
-    steps = op.cast(x, scale)
-    return op.Mul(steps if zero is None else op.Sub(steps, op.cast(zero, scale)), scale)
+    return op.Mul(_steps(op, x, zero, scale), scale)
+
+
+def _steps(op: Ops, x: ir.Value, zero: Grad, like: ir.Value) -> ir.Value:
+    """x - zero as a real number."""
+    steps = op.cast(x, like)
+    return steps if zero is None else op.Sub(steps, op.cast(zero, like))
 
 
 def _per_row(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
-from onnxtrain.gradients.known import inputs_of, ints_of, operands, to_first
+from onnxtrain.gradients.known import exact_in_float, inputs_of, ints_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, find_rule, forwarded, gradient, no_gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
@@ -16,9 +18,16 @@ no_gradient("MurmurHash3", domain=MS)
 
 @gradient("CDist", "CropAndResize", "GridSample", "Inverse", "UnfoldTensor", domain=MS)
 @gradient("ComplexMul", "ComplexMulConj", "Irfft", "Rfft", "ScaledSiLU", domain=MS)
+@gradient("BranchwiseRMSNorm", "GatedRMSNorm", "MoE", domain=MS)
 def recorded(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Run again and differentiated by torch."""
     return pulled_back(op, node, [dy])
+
+
+@gradient("LinearAttentionGate", domain=MS, all_outputs=True)
+def linear_attention_gate(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """Run again and differentiated by torch, from both results."""
+    return pulled_back(op, node, dys)
 
 
 @gradient("SampleOp", domain=MS)
@@ -110,5 +119,5 @@ def ngram_repeat_block(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def unique(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy to the first place of each element."""
     (x,) = operands(node)
-    _, first, *_ = op.Unique(x, sorted=0, _outputs=4)
+    _, first, *_ = op.Unique(exact_in_float(op, x), sorted=0, _outputs=4)
     return [op.GatherGrad(op.shape(x), first, dy, axis=0, _domain=MS)]

@@ -4,7 +4,8 @@ Rounding is constant almost everywhere, so its true gradient would stop all trai
 for the identity instead: a value gets dy where it was not clipped to the limits of the whole
 numbers. A scale then gets what is left over: the rounding error round(x/s) - x/s where nothing
 was clipped, and the limit itself where something was (learned step sizes). Zero points in whole
-numbers have no gradient. Products of whole numbers (QLinearConv, MatMulInteger, ...) have none.
+numbers have no gradient. Products of whole numbers have one if they are made real by a Cast
+(``integer_products``); those that are rounded again (QLinearConv, ...) have none.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ def dequantize_linear(
     before = quantizer_of(node)
     if before is not None:
         d_steps = op.Mul(op.cast(dy, scale), _aligned(op, node, scale, q))
-        pairs += _quantized(op, before, d_steps)
+        pairs += quantized(op, before, d_steps)
     return pairs
 
 
-def _quantized(op: Ops, node: ir.Node, d_steps: ir.Value) -> list[Pair]:
+def quantized(op: Ops, node: ir.Node, d_steps: ir.Value) -> list[Pair]:
     """What reaches x and the scale s through q = clip(round(x/s) + zero): dq/s and -dq·x/s²."""
     if node.op_type == "DynamicQuantizeLinear":  # its range is that of x, nothing is clipped
         x, scale = operands(node)[0], node.outputs[1]

@@ -190,8 +190,9 @@ def other_zeros(
 ) -> ir.Value:
     """Products of all factors but one, from those that leave out every factor that is 0.
 
-    A single zero among the others is a factor again, so that it has a derivative; with two of
-    them the product is 0 and so are its derivatives.
+    One or two zeros among the others are factors again, so that they have derivatives: their
+    product is their sum, or half of what the square of their sum has more than their squares. With
+    three of them the product is 0, and so are its first two derivatives.
 
     Args:
         op: Where nodes are emitted.
@@ -203,5 +204,10 @@ def other_zeros(
     is_zero = op.equal(x, zero)
     here, zeros = op.cast(is_zero, x), op.where(is_zero, x, zero)
     count = op.Sub(total(here), here)
-    with_one = op.Mul(product, op.Sub(total(zeros), zeros))
-    return op.where(op.equal(count, zero), product, op.where(op.equal(count, one), with_one, zero))
+    first = op.Sub(total(zeros), zeros)
+    squares = op.Mul(zeros, zeros)
+    both = op.Sub(op.Mul(first, first), op.Sub(total(squares), squares))
+    with_two = op.Mul(product, op.Mul(both, op.scalar(0.5, x)))
+    found = op.where(op.equal(count, op.scalar(2, x)), with_two, zero)
+    found = op.where(op.equal(count, one), op.Mul(product, first), found)
+    return op.where(op.equal(count, zero), product, found)

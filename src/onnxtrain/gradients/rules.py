@@ -48,6 +48,7 @@ FAMILIES = (
     "fused",
     "gather",
     "image",
+    "integer_products",
     "interop",
     "join",
     "loss",

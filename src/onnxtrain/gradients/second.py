@@ -95,8 +95,7 @@ def gelu_grad_sum(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """As the gradient of Gelu; what the sums get, every row gets."""
     dy, x = operands(node)
     exact = attribute(node, "approximate", "none") == "none"
-    every = None if len(gs) < 2 or gs[1] is None else op.expand(gs[1], dy)
-    g = op.add(gs[0], every)
+    g = _with_sums(op, gs, dy)
     if g is None:
         return [None, None]
     curve = _gelu_curve if exact else _fast_gelu_curve
@@ -172,6 +171,38 @@ def gather_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     """What was added is picked."""
     axis = attribute(node, "axis", 0)
     return [None, None, op.Gather(g, node.inputs[1], axis=axis)]
+
+
+@gradient("GatherGradAdd", domain=OWN)
+def gather_grad_add(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
+    """What was added is picked; the base gets all."""
+    return [None, op.Gather(g, node.inputs[0], axis=0), g]
+
+
+@gradient("ConcatSum", domain=OWN, all_outputs=True)
+def concat_sum(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """Each part gets its columns; what the sums get, every row gets."""
+    g = _with_sums(op, gs, node.outputs[0])
+    if g is None:
+        return [None] * len(node.inputs)
+    sizes = [op.Gather(op.shape(x), op.const([-1])) for x in operands(node)]
+    return list(op.Split(g, op.Concat(*sizes, axis=0), axis=-1, _outputs=len(node.inputs)))
+
+
+@gradient("DropoutGradSum", domain=OWN, all_outputs=True)
+def dropout_grad_sum(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """As the gradient of dropout; what the sums get, every row gets."""
+    g = _with_sums(op, gs, operands(node)[0])
+    if g is None:
+        return [None] * len(node.inputs)
+    again = op.DropoutGrad(g, *node.inputs[1:], _domain=MS)
+    return [again, *[None] * (len(node.inputs) - 1)]
+
+
+def _with_sums(op: Ops, gs: Sequence[Grad], like: ir.Value) -> Grad:
+    """The gradient of a value that is given as it is, and summed over all axes but the last."""
+    every = None if len(gs) < 2 or gs[1] is None else op.expand(gs[1], like)
+    return op.add(gs[0], every)
 
 
 @gradient("GatherElementsGrad", domain=MS)

@@ -73,8 +73,14 @@ def layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list
 
 @gradient("LayerNormalizationGradAdd", domain=OWN, all_outputs=True)
 def layer_normalization_grad_add(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
-    """As LayerNormalizationGrad; what is added to dX gets all that dX gets."""
-    return [*layer_normalization_grad(op, node, gs), gs[0]]
+    """As LayerNormalizationGrad; what is added to dX gets all that dX gets.
+
+    What the sums get, every row gets.
+    """
+    first, *rest = _padded(gs, 4)
+    if rest[2] is not None:
+        first = op.add(first, op.expand(rest[2], operands(node)[1]))
+    return [*layer_normalization_grad(op, node, [first, *rest[:2]]), first]
 
 
 def _wide(op: Ops, x: ir.Value) -> ir.Value:

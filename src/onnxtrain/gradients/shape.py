@@ -15,7 +15,7 @@ def identity(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [dy]
 
 
-@gradient("Cast", "CastLike")
+@gradient("CastLike")
 def cast(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy in the element type of x."""
     x = node.inputs[0]

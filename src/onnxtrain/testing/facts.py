@@ -15,7 +15,7 @@ from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.testing import gradcheck
+from onnxtrain.testing import gradcheck, trials
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.model import draw, input_name, named, one_node_model
 from onnxtrain.testing.table import schema_of, table
@@ -31,7 +31,8 @@ class Facts:
     Attributes:
         rows: Rows that test its values.
         differences: Rows whose gradient is compared with differences.
-        autograd: Rows whose gradient is compared with torch's in float64.
+        autograd: Rows whose gradient is compared with torch's.
+        twice: Rows whose second gradient is compared with differences.
         once: Operators that its gradient is made of and that have no gradient themselves.
         reached: Inputs that some row gives a gradient.
         silent: Floating point inputs that some row gives none.
@@ -40,6 +41,7 @@ class Facts:
     rows: int = 0
     differences: int = 0
     autograd: int = 0
+    twice: int = 0
     once: set[str] = dataclasses.field(default_factory=set)
     reached: set[str] = dataclasses.field(default_factory=set)
     silent: set[str] = dataclasses.field(default_factory=set)
@@ -49,14 +51,18 @@ class Facts:
 def facts() -> dict[Key, Facts]:
     """Facts by domain and operator."""
     found: dict[Key, Facts] = {}
+    types = (DataType.DOUBLE, DataType.FLOAT)
+    by_torch = {id(case) for dtype in types for case in trials.by_autograd(dtype)}
+    twice = {id(case) for case in trials.twice()}
     for case in table():
         of = found.setdefault((case.domain, case.op), Facts())
         of.rows += 1
+        of.autograd += id(case) in by_torch
+        of.twice += id(case) in twice
         dtype = gradcheck.type_for_differences(case)
         if dtype is not None:
             of.differences += 1
             look_at(case, dtype, of)
-            of.autograd += dtype == DataType.DOUBLE and case.gradient and bool(case.reference)
     return found
 
 

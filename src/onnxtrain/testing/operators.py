@@ -15,8 +15,10 @@ import onnx
 
 from onnxtrain.cli.coverage import Coverage, coverage
 from onnxtrain.graph import schemas
+from onnxtrain.testing import breadth
 from onnxtrain.testing.facts import Facts, facts
 from onnxtrain.testing.reasons import REASONS
+from onnxtrain.testing.unseen import UNSEEN
 from onnxtrain.types import CPU, CUDA
 
 PAGE = pathlib.Path("docs/operators.md")
@@ -29,6 +31,7 @@ _COLUMNS = (
     "gradient",
     "second gradient",
     "rows",
+    "checked",
     "remarks",
 )
 _INTRO = """# Operators
@@ -43,11 +46,15 @@ when it is out of date.
   zero almost everywhere; *body* where the function body is differentiated; *none* with the reason.
 - **second gradient**: *yes* if every operator that the rule emits on the rows of the table has a
   gradient itself; else the operators that have none.
-- **rows**: rows of the case table. Each tests values in every element type against float64. `d` of
-  them compare the gradient with central differences along three random directions, in float64
-  where the operator takes it; `a` of them compare it with torch's autograd to nine digits.
-  Beside the table, every floating point case of ONNX's own node suite is differentiated and
-  compared with differences (`tests/onnx_backend`).
+- **rows**: rows of the case table. Each tests values in its element types against float64.
+- **checked**: *fd* if rows compare the gradient with central differences along three random
+  directions, in float64 where the operator takes it; *autograd* if they compare it with torch's, to
+  nine digits in float64; *fd²* if they compare the second gradient with differences of the first;
+  then how many shapes that is done in. A test fails if an operator lacks one of these, a rank, a
+  stretched operand, a value of a setting or an optional input, and has no reason among those at the
+  end of this page. Beside the table, every floating point case of ONNX's own node suite is
+  differentiated and compared with differences (`tests/onnx_backend`). What happens at ties and
+  kinks, where differences say nothing, is [a page of its own](kinks.md).
 - **remarks**: what the rule says of itself, and the floating point inputs without a gradient.
 """
 
@@ -61,6 +68,7 @@ def page() -> str:
         own = [row for row in rows if row.domain == domain]
         lines = [_line(row, known.get((row.domain, row.op), Facts())) for row in own]
         parts.append("\n".join([f"## {domain or 'ai.onnx'}", "", *_table(lines)]) + "\n")
+    parts.append(_reasons())
     return "\n".join(parts)
 
 
@@ -72,8 +80,9 @@ def _summary(rows: list[Coverage]) -> str:
         f"{len(rows)} operators: {counts['rule']} with a gradient rule, {counts['zero']} whose "
         f"gradient is zero, {counts['body']} by their function body, {counts['none']} without. "
         f"{sum(f.rows for f in tested)} rows, of which "
-        f"{sum(f.differences for f in tested)} compare gradients with differences and "
-        f"{sum(f.autograd for f in tested)} with autograd.\n"
+        f"{sum(f.differences for f in tested)} compare gradients with differences, "
+        f"{sum(f.autograd for f in tested)} with autograd and "
+        f"{sum(f.twice for f in tested)} second gradients with differences.\n"
     )
 
 
@@ -92,7 +101,8 @@ def _line(row: Coverage, of: Facts) -> tuple[str, ...]:
         _versions(row),
         _gradient(row, kind),
         _second(kind, of),
-        _rows(of),
+        str(of.rows) if of.rows else "-",
+        _checked(row, of),
         _remarks(row, of),
     )
 
@@ -151,13 +161,22 @@ def _second(kind: str, of: Facts) -> str:
     return f"not through {', '.join(sorted(of.once))}" if of.once else "yes"
 
 
-def _rows(of: Facts) -> str:
-    parts = [str(of.rows)]
-    if of.differences:
-        parts.append(f"{of.differences} d")
-    if of.autograd:
-        parts.append(f"{of.autograd} a")
-    return ", ".join(parts) if of.rows else "-"
+def _checked(row: Coverage, of: Facts) -> str:
+    found = breadth.seen().get((row.domain, row.op))
+    words = {"fd": of.differences, "autograd": of.autograd, "fd²": of.twice}
+    ways = [word for word, count in words.items() if count]
+    if found is None or not ways:
+        return "elsewhere" if gradient_of(row) in ("rule", "body") else "-"
+    count = len(found.shapes)
+    return f"{', '.join(ways)}; {count} shape{'s' if count > 1 else ''}"
+
+
+def _reasons() -> str:
+    """What is not seen of which operator, and why."""
+    lines = ["## What the rows do not show", "", "| why | operator: what |", "|---|---|"]
+    for reason, patterns in UNSEEN.items():
+        lines.append(f"| {reason} | {'<br>'.join(f'`{pattern}`' for pattern in patterns)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _remarks(row: Coverage, of: Facts) -> str:

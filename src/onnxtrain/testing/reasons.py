@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxtrain.types import MS, op_name
+from onnxtrain.types import MS, OWN, op_name
 
 _BY_REASON: tuple[tuple[str, str, str], ...] = (
     (
@@ -14,6 +14,12 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
         "works on gradients after the backward pass",
         MS,
         "InPlaceAccumulator InPlaceAccumulatorV2 InplaceClipGradNorm ZeroGradient",
+    ),
+    ("works on gradients after the backward pass", OWN, "ClipFactor HandOver"),
+    (
+        "joins operators when a step is planned, which is after differentiation",
+        OWN,
+        "BatchNormAddRelu Elementwise",
     ),
     (
         "exchanges gradients or weights between processes after the backward pass",

@@ -10,6 +10,7 @@ import onnx
 
 from onnxtrain.graph import schemas
 from onnxtrain.testing.case import Case, rows
+from onnxtrain.testing.ranks import other_ranks
 from onnxtrain.types import ONNX, DataType, dtype_name, op_name
 
 FAMILIES = (
@@ -18,13 +19,17 @@ FAMILIES = (
     "collective",
     "control",
     "flash_attention",
+    "further",
+    "further_ms",
     "gist",
     "interop",
+    "joined",
     "loss",
     "math",
     "ml",
     "ms_attention",
     "ms_fused",
+    "ms_gated",
     "ms_group_query",
     "ms_quantized",
     "ms_tensor",
@@ -51,7 +56,8 @@ _ANY = 2**31 - 1
 def table() -> tuple[Case, ...]:
     """All rows."""
     modules = [importlib.import_module(f"onnxtrain.testing.cases.{name}") for name in FAMILIES]
-    return tuple(rows(module.CASES for module in modules))
+    written = rows(module.CASES for module in modules)
+    return (*written, *other_ranks(written))
 
 
 def opsets(case: Case) -> dict[str, int]:

@@ -63,3 +63,47 @@ def pattern_of(case: Case) -> str | None:
     name = str(case)
     patterns = (pattern for group in UNCOMPARED.values() for pattern in group)
     return next((pattern for pattern in patterns if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+ONCE: dict[str, tuple[str, ...]] = {
+    "the second gradient is not defined": ("PythonOp-*",),
+    "all inputs sit on a corner": ("DynamicQuantizeLinear-zero",),
+    "the result is a sequence": (
+        "SequenceAddAt",
+        "SequenceConstruct*",
+        "SequenceInsert-*",
+        "SplitToSequence-*",
+    ),
+    "the result is of whole numbers": ("CastLike", "CastLike-v15"),
+}
+"""Rows whose second gradient is not compared either."""
+
+
+NOT_BY_TORCH: dict[str, tuple[str, ...]] = {
+    "the reference is a gradient by torch": (
+        "*GeluGrad-*",
+        "AveragePoolGrad-*",
+        "BiasFastGeluGrad_dX-*",
+        "BiasGeluGrad_dX-*",
+        "ConvGrad-*",
+        "ConvTransposeGrad-*",
+        "GeluGradSum-*",
+        "MatMulNBitsGrad-*",
+        "ResizeGrad-*",
+        "SoftmaxCrossEntropyLossGrad-*",
+        "SoftmaxCrossEntropyLossInternalGrad-*",
+        "SparseSoftmaxCrossEntropyGrad-*",
+    ),
+    "the results are sequences": ("SequenceAddAt", "SequenceInsert-*", "SplitToSequence-*"),
+    "torch's gradient of the reference is another at what it cannot differentiate": (
+        "BatchNormInternal-one_sample",
+        "SoftmaxCrossEntropyLossInternal-*_2_1",
+    ),
+}
+"""Rows that are not about gradients, and whose reference torch cannot differentiate."""
+
+
+def is_listed(case: Case, table: dict[str, tuple[str, ...]]) -> bool:
+    """Whether a row is among those of a table of patterns by reason."""
+    patterns = (pattern for group in table.values() for pattern in group)
+    return any(fnmatch.fnmatchcase(str(case), pattern) for pattern in patterns)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, booleans, given, integers, normal
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, OWN, DataType
 
 FLOAT, FLOAT16 = DataType.FLOAT, DataType.FLOAT16
 
@@ -72,6 +72,19 @@ _ACCUMULATE += [
         name="only_the_flag",
     ),
 ]
+_HANDED = [
+    Case(
+        "HandOver",
+        [normal(3, 4), _typed(normal(3, 4), kind), given([flag]), given([over])],
+        lambda old, value, flag, over: value if bool(over) else value.new_empty(0),
+        domain=OWN,
+        gradient=False,
+        name=f"{'over' if over else 'kept'}_{flag}_{kind.name.lower() if kind else 'same'}",
+    )
+    for over, flag, kind in (
+        (True, True, None), (True, False, FLOAT16), (False, True, FLOAT16), (False, False, None)
+    )
+]  # fmt: skip
 _RESET = [
     Case(
         "ZeroGradient",
@@ -118,4 +131,4 @@ _EVENTS += [
     ),
 ]
 
-CASES = [*_ACCUMULATE, *_RESET, *_EVENTS]
+CASES = [*_ACCUMULATE, *_HANDED, *_RESET, *_EVENTS]

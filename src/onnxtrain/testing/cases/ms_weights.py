@@ -105,7 +105,7 @@ def _bnb4(
 
 
 BNB4 = [
-    Case("MatMulBnb4", [normal(2, columns), bytes_of(60), uniform(8, low=0.1).no_grad()], _bnb4,
+    Case("MatMulBnb4", [normal(2, columns), bytes_of(60), uniform(8, low=0.1)], _bnb4,
          {"K": 24, "N": 5, "block_size": 16, "quant_type": kind, "transB": transposed}, MS)
     for kind in (0, 1)
     for transposed, columns in ((1, 24), (0, 5))

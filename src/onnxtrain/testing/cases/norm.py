@@ -208,6 +208,11 @@ def _relu_behind(*inputs: Any, **attributes: Any) -> tuple[Tensor, ...]:
     return (y.relu(), *others)
 
 
+def _shortcut(*inputs: Any, **attributes: Any) -> tuple[Tensor, ...]:
+    y, *others = _batch_norm_internal(*inputs[:5], **attributes)
+    return ((y + inputs[5]).relu(), *others)
+
+
 def _relu_behind_grad(
     dy: Tensor,
     x: Tensor,
@@ -225,6 +230,12 @@ def _relu_behind_grad(
 _BATCH += [
     Case("BatchNormRelu", _batch_inputs(*shape), _relu_behind, {"momentum": 0.75}, domain=OWN,
          outputs=5, compare=RUNNING_VARIANCE_DIFFERS, gradient=False, name=f"rank_{len(shape)}")
+    for shape in ((6, 3), (2, 3, 4, 5))
+]  # fmt: skip
+_BATCH += [
+    Case("BatchNormAddRelu", [*_batch_inputs(*shape), normal(*shape)], _shortcut,
+         {"momentum": 0.75}, domain=OWN, outputs=5, compare=RUNNING_VARIANCE_DIFFERS,
+         gradient=False, name=f"rank_{len(shape)}")
     for shape in ((6, 3), (2, 3, 4, 5))
 ]  # fmt: skip
 _BATCH += [

@@ -248,21 +248,24 @@ def _grads(
     return found
 
 
-def _added(*shape: int, **attributes: Any) -> Case:
-    """The gradient with another one added to that of the input."""
+def _added(*shape: int, summed: bool = False, **attributes: Any) -> Case:
+    """The gradient with another one added to that of the input, and the sums of that."""
     rows, size = shape[:-1], shape[-1]
     inputs = [normal(*shape), normal(*shape), uniform(size, low=0.5, high=2)]
     inputs += [normal(*rows, 1).typed(FLOAT), uniform(*rows, 1, low=0.5, high=2).typed(FLOAT)]
 
     def reference(*values: Any, **given: Any) -> tuple[Tensor, ...]:
         dx, *others = _layer_grad(*values[:5], **given)
-        return (dx + values[5], *others)
+        total = dx + values[5]
+        sums = total.reshape(-1, size).sum(0)
+        return (total, *others, sums) if summed else (total, *others)
 
     return Case("LayerNormalizationGradAdd", [*inputs, normal(*shape)], reference, attributes,
-                domain=OWN, outputs=3, dtypes=FLOATS - {DOUBLE}, gradient=False)  # fmt: skip
+                domain=OWN, outputs=4 if summed else 3, name="summed" if summed else "",
+                dtypes=FLOATS - {DOUBLE}, gradient=False)  # fmt: skip
 
 
-_ADDED = [_added(6, 8), _added(2, 3, 5, axis=2)]
+_ADDED = [_added(6, 8), _added(2, 3, 5, axis=2), _added(2, 3, 4, summed=True)]
 
 _GRADS = [
     row

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, given, normal, only, uniform
 from onnxtrain.testing.cases import optimizer_groups
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, OWN, DataType
 
 FLOAT, FLOAT16, BFLOAT16 = DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16
 WIDE = only(FLOAT, DataType.DOUBLE)
@@ -144,9 +144,14 @@ def _sgd(
 
 
 def _clip(gradients: list[Tensor], max_norm: float = 1.0, norm_type: str = "fro") -> list[Tensor]:
+    factor = _factor(gradients, max_norm)
+    return [g * factor for g in gradients]
+
+
+def _factor(gradients: list[Tensor], max_norm: float = 1.0) -> Tensor:
     total = sum((g.square().sum() for g in gradients), torch.zeros(()))
     factor = torch.clamp(max_norm / (total.sqrt() + 1e-6), max=1.0)
-    return [g * torch.where(factor.isnan(), 1.0, factor) for g in gradients]
+    return torch.where(factor.isnan(), 1.0, factor)
 
 
 _HUGE, _NAN = float("inf"), float("nan")
@@ -195,6 +200,24 @@ _OTHERS = [
             ("infinite", _fixed([1.0, _HUGE], [2.0]), {}),
             ("nan", _fixed([1.0, _NAN], [2.0]), {}),
             ("large", _fixed([300.0, 400.0], [1200.0]), {"max_norm": 2.0}),
+        )
+    ),
+    *(
+        Case(
+            "ClipFactor",
+            [gradients],
+            _factor,
+            attributes,
+            domain=OWN,
+            gradient=False,
+            name=name,
+        )
+        for name, gradients, attributes in (
+            ("clips", _list(normal), {"max_norm": 0.5}),
+            ("default", _list(normal), {}),
+            ("below", _list(normal), {"max_norm": 1000.0}),
+            ("infinite", _fixed([1.0, _HUGE], [2.0]), {}),
+            ("nan", _fixed([1.0, _NAN], [2.0]), {}),
         )
     ),
     *(

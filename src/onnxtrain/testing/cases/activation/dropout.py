@@ -87,7 +87,7 @@ def _grad(
     rate = 0.5 if ratio is None else float(ratio)
     if rate == 0 or (training is not None and not bool(training)):
         return dy
-    kept = torch.tensor(_BITS, device=dy.device).expand(dy.shape)
+    kept = mask if mask.dtype is torch.bool else torch.tensor(_BITS).expand(dy.shape)
     return torch.where(kept, dy / (1 - rate), torch.zeros_like(dy))
 
 
