@@ -150,11 +150,25 @@ def test_external_data_of_attributes_is_checked_too(tmp_path: pathlib.Path) -> N
         load_model(path)
 
 
-def test_sparse_tensors_are_refused_by_name():
-    values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "v")
-    places = onnx.numpy_helper.from_array(np.asarray([1, 2]), "i")
-    sparse = onnx.helper.make_sparse_tensor(values, places, [4])
-    of = proto("(float[4] x) => (float[4] y) { y = Add(x, s) }")
-    of.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["s"], sparse_value=sparse))
-    with pytest.raises(ModelError, match="holds sparse tensors"):
-        load_model(of)
+def test_a_domain_that_everybody_knows_need_not_be_imported():
+    text = "(float[2] x, float[2] b) => (float[2] y) { y = com.microsoft.BiasGelu(x, b) }"
+    stored = proto(text, com_microsoft=1)
+    del stored.opset_import[1:]
+    assert load_model(stored).opset_imports["com.microsoft"] == 1
+    assert len(stored.opset_import) == 1, "the given model was changed"
+
+
+def test_a_tensor_with_too_few_bytes():
+    stored = proto("(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    (tensor,) = stored.graph.initializer
+    tensor.CopyFrom(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    tensor.raw_data = tensor.raw_data[:-4]
+    with pytest.raises(ModelError, match="'w' should have 8 bytes, but the file holds 4"):
+        load_model(stored)
+
+
+def test_the_first_cause_of_an_invalid_model_is_told():
+    stored = proto("(float[2] x) => (float[2] y) { y = Neg(x) }")
+    stored.graph.node.append(stored.graph.node[0])
+    with pytest.raises(ModelError, match="Output 'y' is redeclared"):
+        load_model(stored)

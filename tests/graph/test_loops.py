@@ -80,3 +80,49 @@ def test_a_body_that_wants_vectors_of_one_gets_them():
     check_against_onnxruntime(VECTOR)
     body = loop_of(prepare(model(VECTOR))).attributes["body"].as_graph()
     assert len(body.inputs[0].shape) == 0 and len(body.outputs[2].shape) == 1
+
+
+ASSIGNED = """(float[2] x, float[2] w, int64 n) => (float[2] y, float[r,2] rows)
+    <int64[1] front = {0}, int64[2] both = {0, 1}, float[1] nothing = {0.0}, float[1] one = {1.0}> {
+  yes = Constant <value = bool {1}> ()
+  y, kept, rows = Loop (n, yes, x, w) <body = b (int64 i, bool go, float[2] s, float[2] u)
+      => (bool on, float[2] t, float[2] v, float[2] row) {
+    on = Identity(go)
+    product = Mul(s, u)
+    high = Unsqueeze(product, front)
+    same = Add(high, nothing)
+    t = Squeeze(same, front)
+    wide = Unsqueeze(u, front)
+    again = Add(wide, nothing)
+    v = Squeeze(again, front)
+    tall = Unsqueeze(t, both)
+    more = Add(tall, one)
+    row = Squeeze(more, both)
+  }>
+}"""
+
+
+def test_what_is_assigned_by_adding_zero_is_the_value_itself():
+    of = model(ASSIGNED)
+    settle_loops(of)
+    verify(of)
+    loop = loop_of(of)
+    body = loop.attributes["body"].as_graph()
+    assert [value.name for value in loop.inputs] == ["n", "yes", "x"]
+    assert [node.op_type for node in body] == ["Identity", "Mul", "Unsqueeze", "Add", "Squeeze"]
+    assert body.outputs[1].name == "product"
+
+
+def test_results_of_assignments_stay_the_same():
+    feeds = {**FEEDS, "w": np.asarray([2, 3], np.float32)}
+    session = onnxruntime.InferenceSession(proto(ASSIGNED).SerializeToString())
+    found = InferenceSession(proto(ASSIGNED)).run(None, feeds)
+    for want, have in zip(session.run(None, feeds), found, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
+def test_a_zero_that_adds_an_axis_stays():
+    of = model(ASSIGNED.replace("float[1] nothing = {0.0}", "float[1,1,1] nothing = {0.0}"))
+    settle_loops(of)
+    body = loop_of(of).attributes["body"].as_graph()
+    assert sum(node.op_type == "Add" for node in body) == 3

@@ -41,7 +41,7 @@ def subgraphs(graph: ir.Graph, outer: str = "") -> Iterator[tuple[str, ir.Graph]
     A body is called by what its node computes and the name of the attribute.
     """
     for node in graph:
-        for attribute in node.attributes.values():
+        for attribute in node.attributes.data.values():
             if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
                 made = next((value.name for value in node.outputs if value.name), "")
                 place = f"{outer}/{made}:{attribute.name}"

@@ -7,7 +7,7 @@ Helpers in lower case hide the differences between opsets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -31,6 +31,13 @@ class Emit(Protocol):
 
     @overload
     def __call__(self, *inputs: ir.Value | None, **options: Any) -> ir.Value: ...
+
+
+_PLAIN: dict[type, Callable[[str, Any], ir.Attr]] = {
+    int: ir.AttrInt64,
+    float: ir.AttrFloat32,
+    str: ir.AttrString,
+}
 
 
 class Ops:
@@ -79,15 +86,8 @@ class Ops:
             inputs = inputs[:-1]
         name = _name or f"{self.prefix}{op_type}_{self._count}"
         self._count += 1
-        given = {key: value for key, value in attributes.items() if value is not None}
-        node = ir.node(
-            op_type,
-            list(inputs),
-            given,
-            domain=_domain,
-            num_outputs=_outputs,
-            name=name,
-        )
+        given = [_attribute(key, value) for key, value in attributes.items() if value is not None]
+        node = ir.Node(_domain, op_type, list(inputs), given, num_outputs=_outputs, name=name)
         for index, value in enumerate(node.outputs):
             value.name = f"{name}_out" if _outputs == 1 else f"{name}_out{index}"
         if _domain and _domain not in self.graph.opset_imports:
@@ -99,10 +99,10 @@ class Ops:
     def const(self, array: npt.ArrayLike, dtype: DataType | None = None) -> ir.Value:
         """A constant; equal small constants are shared."""
         data = np.asarray(array, dtype=None if dtype is None else dtype.numpy())
-        tensor = ir.tensor(data)
+        kind = DataType.from_numpy(data.dtype) if dtype is None else dtype
         shape = "x".join(map(str, data.shape))
         text = "_".join(map(str, data.ravel().tolist())) if data.size <= 8 else f"n{self._count}"
-        name = f"Constant_{tensor.dtype.name}_{shape or 'scalar'}_{text}"
+        name = f"Constant_{kind.name}_{shape or 'scalar'}_{text}"
         if data.size > 8:
             name = f"{self.prefix}{name}"
             self._count += 1
@@ -110,9 +110,9 @@ class Ops:
             return self.graph.initializers[name]
         value = ir.Value(
             name=name,
-            type=ir.TensorType(tensor.dtype),
+            type=ir.TensorType(kind),
             shape=ir.Shape(data.shape),
-            const_value=tensor,
+            const_value=ir.Tensor(data, dtype=kind),
         )
         self.graph.register_initializer(value)
         return value
@@ -267,6 +267,12 @@ class Ops:
         if len(present) < 2:
             return present[0] if present else None
         return self.Sum(*present)
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    """A value as an attribute; what most are is told by its type alone, which is faster."""
+    make = _PLAIN.get(type(value))
+    return ir.convenience.convert_attribute(name, value) if make is None else make(name, value)
 
 
 def _fresh(graph: ir.Graph, prefix: str) -> str:

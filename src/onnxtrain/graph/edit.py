@@ -47,8 +47,8 @@ def value_names(graph: ir.Graph) -> set[str]:
     """Every value name of a graph and its subgraphs."""
     names = {value.name for value in graph.inputs} | set(graph.initializers)
     for node in all_nodes(graph):
-        names |= {value.name for value in node.outputs}
-        for attribute in node.attributes.values():
+        names.update([value.name for value in node.outputs])
+        for attribute in node.attributes.data.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 inner = attribute.as_graph()
                 names |= {v.name for v in inner.inputs} | set(inner.initializers)
@@ -58,7 +58,7 @@ def value_names(graph: ir.Graph) -> set[str]:
 def reads(node: ir.Node) -> list[ir.Value]:
     """Values that a node reads: its inputs, and what its subgraphs take from outside of them."""
     found = [value for value in node.inputs if value is not None]
-    for attribute in node.attributes.values():
+    for attribute in node.attributes.data.values():
         if attribute.type == ir.AttributeType.GRAPH:
             found += _captured(attribute.as_graph())
     return found

@@ -28,12 +28,10 @@ def define_embedded(model: ir.Model) -> None:
 
 
 def _carries(node: ir.Node) -> bool:
+    if (node.domain, node.op_type) != (MS, "TritonOp") or "onnx_string" not in node.attributes:
+        return False
     named = node.attributes.get("func_name")
-    return (
-        (node.domain, node.op_type) == (MS, "TritonOp")
-        and "onnx_string" in node.attributes
-        and not (named is not None and named.value)
-    )
+    return not (named is not None and named.value)
 
 
 def _function(node: ir.Node, overload: str) -> onnx.FunctionProto:

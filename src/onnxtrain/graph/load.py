@@ -12,9 +12,12 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
-from onnxtrain.graph.bodies import proto_subgraphs
+from onnxtrain.graph.merged import separate
 from onnxtrain.graph.order import ordered
+from onnxtrain.graph.sparse import dense
+from onnxtrain.types import ML, MS
 
+_KNOWN_DOMAINS = {MS: 1, ML: onnx.defs.onnx_ml_opset_version()}
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
@@ -45,17 +48,24 @@ def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
     """
     if isinstance(source, ir.Model):
         return source.clone() if own else source
-    return load_source(source).model
+    return _loaded(source).model
 
 
 def load_source(source: ModelLike) -> Source:
-    """Load a model and keep what it was read from, for callers that write it back.
+    """Load a model to be trained and keep what it was read from, for callers that write it back.
+
+    Layers whose weights an exporter merged have their own, see ``graph.merged``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
-    if isinstance(source, ir.Model):
-        return Source(source.clone())
+    loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
+    if separate(loaded.model) and loaded.proto is not None:
+        return dataclasses.replace(loaded, proto=maps.written(loaded.model))
+    return loaded
+
+
+def _loaded(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the given ModelProto", folder=None)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -93,41 +103,53 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
             f"{what} is not an ONNX model: it has no "
             + ("IR version" if not proto.ir_version else "graph or no opset import")
         )
-    _refuse_sparse(proto, what)
     try:
+        proto = dense(proto)
         model = ordered(maps.read(proto))
     except Exception as error:
-        raise ModelError(f"{what} is not a valid ONNX model: {error}") from error
+        raise ModelError(f"{what} is not a valid ONNX model: {_root(error)}") from error
     for tensor in _external_tensors(model):
         _place_external(tensor, what, folder)
-    _name_apart(model)
+    _name_apart(model, what)
+    _import_known(model)
     return Source(model, proto, folder)
 
 
-def _refuse_sparse(proto: onnx.ModelProto, what: str) -> None:
-    for graph in (proto.graph, *(body for _, body in proto_subgraphs(proto.graph))):
-        kinds = {a.name for node in graph.node for a in node.attribute}
-        if graph.sparse_initializer or "sparse_value" in kinds:
-            raise ModelError(
-                f"{what} holds sparse tensors, which cannot be read\n"
-                "  write them as dense ones, with onnx.helper.make_tensor"
-            )
+def _root(error: BaseException) -> BaseException:
+    """What went wrong first; errors above it only tell where."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
-def _name_apart(model: ir.Model) -> None:
+def _import_known(model: ir.Model) -> None:
+    """Import domains that nodes use and everybody knows, as onnxruntime does."""
+    imports = model.graph.opset_imports
+    missing = [(domain, v) for domain, v in _KNOWN_DOMAINS.items() if domain not in imports]
+    used = {node.domain for node in model.graph.all_nodes()} if missing else set()
+    imports.update({domain: version for domain, version in missing if domain in used})
+
+
+def _name_apart(model: ir.Model, what: str) -> None:
     """Give tensors names of their own, so that renaming one leaves the protobuf as it is."""
     for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.serde.TensorProtoTensor):
-                value.const_value = _apart(value.const_value)
+                value.const_value = _apart(value.const_value, what)
         for node in graph:
             for key, attribute in node.attributes.items():
                 if isinstance(attribute.value, ir.serde.TensorProtoTensor):
-                    tensor = _apart(attribute.value)
+                    tensor = _apart(attribute.value, what)
                     node.attributes[key] = ir.AttrTensor(key, tensor, attribute.doc_string)
 
 
-def _apart(tensor: ir.serde.TensorProtoTensor) -> ir.LazyTensor:
+def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
+    held = tensor.raw.raw_data
+    if held and len(held) != tensor.nbytes:
+        raise ModelError(
+            f"{what}: tensor '{tensor.name}' should have {tensor.nbytes} bytes, "
+            f"but the file holds {len(held)}"
+        )
     return ir.LazyTensor(
         lambda: tensor,
         tensor.dtype,

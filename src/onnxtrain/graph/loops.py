@@ -2,6 +2,7 @@
 
 The number of the iteration and the condition are scalars in the body. What a body hands on
 unchanged is no state: the body reads it from outside, so that a weight is one in the body too.
+Some exporters hand values on as ``Squeeze(Unsqueeze(x) + 0)``, which is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.edit import is_used, unique_name
 from onnxtrain.graph.infer import declare_constant
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
@@ -27,6 +28,7 @@ def settle_loops(model: ir.Model) -> None:
             body = node.attributes["body"].as_graph()
             for value in body.inputs[:_GIVEN]:
                 _make_scalar(value, body)
+            _undo_assignments(body)
             _capture_unchanged(node, body)
 
 
@@ -54,6 +56,68 @@ def _make_scalar(value: ir.Value, body: ir.Graph) -> None:
         body.append(vector)
     else:
         body.insert_before(first, vector)
+
+
+def _undo_assignments(body: ir.Graph) -> None:
+    """Leave out nodes of a body that give back what they read."""
+    for node in list(body):
+        same = _given_back(node)
+        if same is None or (node.outputs[0].is_graph_output() and not _can_return(body, same)):
+            continue
+        if same.type is None:
+            same.type, same.shape = node.outputs[0].type, node.outputs[0].shape
+        node.outputs[0].replace_all_uses_with(same, replace_graph_outputs=True)
+        _remove_unused(body, node)
+
+
+def _given_back(node: ir.Node) -> ir.Value | None:
+    """The input that a node gives back, if it adds zero or undoes an Unsqueeze."""
+    if node.domain != ONNX or not node.inputs or node.inputs[0] is None:
+        return None
+    first, maker = node.inputs[0], node.inputs[0].producer()
+    if maker is None or maker.domain != ONNX or maker.op_type not in ("Unsqueeze", "Add"):
+        return None
+    if node.op_type == "Squeeze" and maker.op_type == "Unsqueeze":
+        axes = _axes(node)
+        return maker.inputs[0] if axes is not None and axes == _axes(maker) else None
+    if node.op_type == "Add" and maker.op_type == "Unsqueeze":
+        return first if _is_zero(node.inputs[1], _axes(maker)) else None
+    return None
+
+
+def _axes(node: ir.Node) -> list[int] | None:
+    """The axes of a Squeeze or an Unsqueeze, if they are known and counted from the front."""
+    if "axes" in node.attributes:
+        axes = list(node.attributes["axes"].as_ints())
+    else:
+        given = node.inputs[1] if len(node.inputs) > 1 else None
+        if given is None or not given.is_initializer() or given.const_value is None:
+            return None
+        axes = given.const_value.numpy().reshape(-1).tolist()
+    return axes if min(axes, default=0) >= 0 else None
+
+
+def _is_zero(value: ir.Value | None, axes: Sequence[int] | None) -> bool:
+    """Whether a value is a zero of no more axes than an Unsqueeze has made."""
+    if value is None or axes is None or not value.is_initializer() or value.const_value is None:
+        return False
+    tensor = value.const_value
+    return tensor.size == 1 and len(tensor.shape) <= len(axes) and not np.any(tensor.numpy())
+
+
+def _can_return(body: ir.Graph, value: ir.Value) -> bool:
+    """Whether a body may return a value: its own, and only once."""
+    maker = value.producer()
+    own = maker.graph is body if maker is not None else value in list(body.inputs)
+    return own and not value.is_graph_output()
+
+
+def _remove_unused(body: ir.Graph, node: ir.Node | None) -> None:
+    """Remove a node and what was made for it alone."""
+    while node is not None and not any(is_used(value) for value in node.outputs):
+        maker = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        body.remove(node, safe=True)
+        node = maker if maker is not None and maker.graph is body else None
 
 
 def _capture_unchanged(node: ir.Node, body: ir.Graph) -> None:

@@ -11,6 +11,7 @@ from onnxtrain.graph.loops import settle_loops
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.upgrade import needs_upgrade, upgrade
 from onnxtrain.graph.verify import verify
+from onnxtrain.graph.withdrawn import replace_withdrawn
 
 
 def prepare(model: ir.Model) -> ir.Model:
@@ -24,6 +25,7 @@ def prepare(model: ir.Model) -> ir.Model:
     verify(model)
     define_embedded(model)
     inline_functions(model)
+    replace_withdrawn(model)
     tidy(model)
     settle_loops(model)
     if needs_upgrade(model):

@@ -11,24 +11,27 @@ from onnxtrain.graph.walk import all_nodes
 
 def tidy(model: ir.Model) -> None:
     """Turn Constant nodes into initializers and give nodes and values names of their own."""
-    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    if any(node.op_type == "Constant" for node in all_nodes(model.graph)) or model.functions:
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     unshadow(model.graph)
     name_nodes(model.graph)
 
 
 def name_nodes(graph: ir.Graph) -> None:
     """Give every node a name, since errors, profiles and gradients speak of nodes by name."""
-    taken = {str(node.name) for node in all_nodes(graph) if node.name}
-    for node in all_nodes(graph):
-        if not node.name:
-            base = next((v.name for v in node.outputs if v.name), None) or node.op_type
-            node.name = _fresh(f"{node.op_type}_{base}", taken)
+    nodes = list(all_nodes(graph))
+    nameless = [node for node in nodes if not node.name]
+    taken = {str(node.name) for node in nodes if node.name} if nameless else set()
+    for node in nameless:
+        base = next((v.name for v in node.outputs if v.name), None) or node.op_type
+        node.name = _fresh(f"{node.op_type}_{base}", taken)
 
 
 def unshadow(graph: ir.Graph) -> None:
     """Rename what a subgraph defines under a name that is taken outside or beside it, in place."""
-    taken = {str(value.name) for value in _defined(graph)}
-    for _, inner in subgraphs(graph):
+    inner_graphs = [inner for _, inner in subgraphs(graph)]
+    taken = {str(value.name) for value in _defined(graph)} if inner_graphs else set()
+    for inner in inner_graphs:
         for value in _defined(inner):
             if value.name in taken:
                 value.name = _fresh(str(value.name), taken)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.graph.infer import KEEP_SHAPE, declare_constant, infer_node
 
 NEW = 7
@@ -53,10 +53,11 @@ def upgrade(model: ir.Model) -> None:
     for graph in model.graphs():
         for value in graph.initializers.values():
             declare_constant(value)
-    for node in list(model.graph.all_nodes()):
-        if node.domain == "":
-            _rewrite(node, version)
-        _infer(node, model.opset_imports)
+    with collected_names(model.graph):
+        for node in list(model.graph.all_nodes()):
+            if node.domain == "":
+                _rewrite(node, version)
+            _infer(node, model.opset_imports)
 
 
 def _rewrite(node: ir.Node, version: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from onnxtrain.errors import NoKernelError, RegistrationError
+from onnxtrain.kernels.unrunnable import why_unrunnable
 from onnxtrain.types import CPU, CUDA, DataType, Provider, dtype_name, op_name
 
 BOTH = frozenset({CPU, CUDA})
@@ -219,6 +220,8 @@ class KernelRegistry:
         have = self._kernels.get((domain, op), [])
         for item in have:
             text += f"\n  have  {item.describe()}"
+        if reason := why_unrunnable(domain, op):
+            return f"{text}\n  {reason}"
         if not have:
             text += f"\n  have  no kernel for this operator{self._elsewhere(domain, op)}"
             text += "\n  declare one with @kernel(..., registry=default_registry()),"

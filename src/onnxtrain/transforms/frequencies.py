@@ -1,28 +1,20 @@
-"""Which tensors are the frequencies of a position encoding, which nobody trains."""
+"""Which tensors belong to a position encoding, which nobody trains: frequencies, rotations."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.transforms.places import MOVERS, final_uses
 from onnxtrain.types import FLOATS, ONNX
 
 _WAVES = frozenset({"Cos", "Sin"})
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Mul"})
-_MOVERS = frozenset(
-    {
-        "Cast",
-        "CastLike",
-        "Concat",
-        "Expand",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-"""Operators that only move, repeat or round numbers."""
+_ROUNDING = 0.02
 
 
 def is_frequencies(value: ir.Value) -> bool:
@@ -42,7 +34,7 @@ def is_frequencies(value: ir.Value) -> bool:
         for node, _ in current.uses():
             if _is(node, _WAVES):
                 waves += 1
-            elif _is(node, _MOVERS | _PRODUCTS) and _others_count(node, seen):
+            elif _is(node, MOVERS | _PRODUCTS) and _others_count(node, seen):
                 open_ += node.outputs
             else:
                 return False
@@ -72,6 +64,39 @@ def _is_counted(value: ir.Value) -> bool:
     if _is(producer, frozenset({"Range"})):
         return True
     given = producer.inputs[:1] if producer.op_type == "CastLike" else producer.inputs
-    return _is(producer, _MOVERS | _PRODUCTS) and all(
-        _is_counted(v) for v in given if v is not None
-    )
+    return _is(producer, MOVERS | _PRODUCTS) and all(_is_counted(v) for v in given if v is not None)
+
+
+def rotations(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """Tables of cosines and sines that rotate vectors by their positions.
+
+    Two tensors that only multiply, and whose squares have the same sum everywhere: that is what
+    is left of a rotary encoding once an exporter computed the angles.
+    """
+    tables: dict[tuple[int, ...], list[tuple[ir.Value, npt.NDArray[np.float64]]]] = {}
+    for value in values:
+        numbers = _factors(value)
+        if numbers is not None:
+            tables.setdefault(numbers.shape, []).append((value, numbers))
+    found: set[ir.Value] = set()
+    for alike in tables.values():
+        for (one, a), (other, b) in itertools.combinations(alike, 2):
+            if _is_constant(a[:, :2] + b[:, :2]) and _is_constant(a + b):
+                found |= {one, other}
+    return found
+
+
+def _factors(value: ir.Value) -> npt.NDArray[np.float64] | None:
+    """The squares of a table that only multiplies, as a matrix; None if it is no such."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 2 or tensor.size < 2:
+        return None
+    if not all(_is(node, frozenset({"Mul"})) for node, _ in final_uses(value)):
+        return None
+    squares = np.square(tensor.numpy().astype(np.float64)).reshape(len(tensor.numpy()), -1)
+    return None if _is_constant(squares) else squares
+
+
+def _is_constant(numbers: npt.NDArray[np.float64]) -> bool:
+    """Whether numbers are the same but for rounding of 16 bits."""
+    return bool(np.ptp(numbers) <= _ROUNDING * np.abs(numbers).max())

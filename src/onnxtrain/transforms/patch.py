@@ -89,9 +89,12 @@ def _set(tensor: onnx.TensorProto, name: str, array: npt.NDArray[Any]) -> None:
 
 def _hold(tensor: onnx.TensorProto, data: bytes) -> None:
     """Let a tensor hold its value as bytes, in whichever way it held it before."""
+    located = tensor.HasField("data_location")
     for field in _DATA:
         tensor.ClearField(field)  # type: ignore[arg-type]
     tensor.raw_data = data
+    if located:  # readers of external data leave the field behind, so a comparison finds it equal
+        tensor.data_location = onnx.TensorProto.DEFAULT
 
 
 def _set_attribute(attribute: onnx.AttributeProto, name: str, array: npt.NDArray[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import zlib
 
 import onnx
 import onnx_ir as ir
@@ -59,15 +60,24 @@ def _kept(name: str, dtype: torch.dtype, large: bool) -> onnx.ModelProto:
     """The exported model, from the folder if it is there."""
     family = FAMILIES[name]
     size = family.large if large else family.small
-    kept = Cache.folder and Cache.folder / f"{name}-{dtype}-{large}.onnx"
+    module = made(family, size, dtype)
+    kept = Cache.folder and Cache.folder / f"{name}-{dtype}-{large}-{_digest(module):08x}.onnx"
     if kept and kept.exists():
         return onnx.load(kept)
-    model = exported(family, size, made(family, size, dtype), dtype)
+    model = exported(family, size, module, dtype)
     if kept:
         part = kept.with_suffix(f".{os.getpid()}")
         onnx.save(model, part)
         part.replace(kept)
     return model
+
+
+def _digest(module: torch.nn.Module) -> int:
+    """A number that changes with the weights, which rounding makes depend on the threads."""
+    digest = 0
+    for tensor in module.state_dict().values():
+        digest = zlib.crc32(tensor.float().contiguous().numpy().data, digest)
+    return digest
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from onnxtrain.graph.schemas import (
     math,
     ms_attention,
     ms_fused,
+    ms_gated,
     ms_quantized,
     ms_tensor,
     nn,
@@ -59,6 +60,7 @@ _FORWARD: tuple[Operator, ...] = (
     *forward.OPS,
     *ms_attention.OPS,
     *ms_fused.OPS,
+    *ms_gated.OPS,
     *ms_quantized.OPS,
     *ms_tensor.OPS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxtrain.graph.schemas.declare import UINT32, op, optional, required
-from onnxtrain.graph.schemas.infer import at, flag, of, same_as, shape_of, typed
+from onnxtrain.graph.schemas.infer import flag, last_of, same_as, shape_of
 from onnxtrain.types import BOOL, FLOATS, OWN
 
 OPS = (
@@ -19,7 +19,7 @@ OPS = (
         domain=OWN,
         T=FLOATS,
         approximate="none",
-        infer=(same_as(0), typed(of(0), lambda facts, output: (at(facts.shape(0), -1),))),
+        infer=(same_as(0), last_of(0)),
     ),
     op("QuickGeluGrad", "dY: T, X: T -> dX: T", T=FLOATS, alpha=1.702, infer=same_as(0)),
     op("BiasGeluGrad_dX", "dY: T, X: T, B: T -> dX: T", T=FLOATS, infer=same_as(0)),
@@ -28,6 +28,15 @@ OPS = (
     op("SoftmaxGrad_13", "dY: T, Y: T -> dX: T", T=FLOATS, axis=-1, infer=same_as(0)),
     op("LogSoftmaxGrad", "dY: T, X: T -> dX: T", T=FLOATS, axis=1, infer=same_as(0)),
     op("LogSoftmaxGrad_13", "dY: T, X: T -> dX: T", T=FLOATS, axis=-1, infer=same_as(0)),
+    op(
+        "DropoutGradSum",
+        "dy: T, mask: T2, ratio?: T1, training_mode?: T2 -> dx: T, sums: T",
+        domain=OWN,
+        T=FLOATS,
+        T1=FLOATS,
+        T2=BOOL,
+        infer=(same_as(0), last_of(0)),
+    ),
     op(
         "DropoutGrad",
         "dy: T, mask: T2, ratio?: T1, training_mode?: T2 -> dx: T",

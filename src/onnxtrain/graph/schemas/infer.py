@@ -95,6 +95,11 @@ def given_by_each(offset: int) -> Dims:
     return lambda facts, output: content(facts, output + offset)
 
 
+def last_of(index: int) -> Rule:
+    """A vector as long as the last axis of one input, of its type."""
+    return typed(of(index), lambda facts, output: (at(facts.shape(index), -1),))
+
+
 def flag(dims: Dims) -> Rule:
     """A tensor of truth values."""
     return typed(fixed(DataType.BOOL), dims)

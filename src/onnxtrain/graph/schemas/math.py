@@ -7,6 +7,7 @@ from onnxtrain.graph.schemas.facts import UNKNOWN, Dim, Facts, Shape
 from onnxtrain.graph.schemas.infer import (
     SCALAR,
     SCALAR_FLAG,
+    any_shape,
     fixed_shape,
     flag,
     from_attribute,
@@ -17,7 +18,7 @@ from onnxtrain.graph.schemas.infer import (
     shape_of,
     typed,
 )
-from onnxtrain.types import BOOL, FLOATS, INTS, DataType
+from onnxtrain.types import BOOL, FLOATS, INTS, OWN, DataType
 
 SUMMABLE = FLOATS | INTS | {DataType.UINT32, DataType.UINT64}
 SCALES = {
@@ -59,6 +60,14 @@ def _number(dim: Dim) -> int | None:
 
 
 OPS = (
+    op(
+        "Elementwise",
+        "inputs+: T -> Y: T",
+        domain=OWN,
+        T=FLOATS,
+        steps=required("string"),
+        infer=typed(of(0), any_shape),
+    ),
     op("DivGrad", "dY: T, A: T, B: T -> dA?: T, dB?: T", T=FLOATS, infer=(same_as(1), same_as(2))),
     op(
         "Scale",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onnxtrain.graph.schemas.declare import INT64, WIDE, Attributes, op, optional, required
 from onnxtrain.graph.schemas.facts import Facts, Shape
-from onnxtrain.graph.schemas.infer import at, of, same_as, times, typed
+from onnxtrain.graph.schemas.infer import at, last_of, of, same_as, times, typed
 from onnxtrain.types import FLOATS, ONNX, OWN, DataType
 
 STATISTICS = WIDE | {DataType.BFLOAT16}
@@ -116,6 +116,18 @@ OPS = (
         infer=(same_as(0), same_as(3), same_as(4), same_as(3), same_as(4)),
     ),
     op(
+        "BatchNormAddRelu",
+        "X: T, scale: T1, B: T1, input_mean: T2, input_var: T2, residual: T -> "
+        "Y: T, running_mean?: T2, running_var?: T2, saved_mean?: T2, saved_inv_std?: T2",
+        domain=OWN,
+        T=FLOATS,
+        T1=FLOATS,
+        T2=FLOATS,
+        epsilon=1e-5,
+        momentum=0.9,
+        infer=(same_as(0), same_as(3), same_as(4), same_as(3), same_as(4)),
+    ),
+    op(
         "BatchNormReluGrad",
         "dY: T, X: T, scale: T1, B: T1, mean: T2, inverse: T2 -> "
         "X_grad: T, scale_grad: T1, bias_grad: T1",
@@ -139,13 +151,13 @@ OPS = (
     op(
         "LayerNormalizationGradAdd",
         "Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U, residual: T -> "
-        "X_grad: T, scale_grad: V, bias_grad: V",
+        "X_grad: T, scale_grad: V, bias_grad: V, sums?: T",
         domain=OWN,
         T=FLOATS,
         U=STATISTICS,
         V=FLOATS,
         attributes=LAYER_NORM,
-        infer=(same_as(1), same_as(2), same_as(2)),
+        infer=(same_as(1), same_as(2), same_as(2), last_of(1)),
     ),
     op(
         "SimplifiedLayerNormalizationGrad",

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import onnx
+
 from onnxtrain.graph.schemas.declare import INT64, WIDE, op, sequences_of
+from onnxtrain.graph.schemas.facts import Facts, tensor_type
 from onnxtrain.graph.schemas.infer import fixed_shape, flag, same_as, same_as_each, shape_of
-from onnxtrain.types import BOOL, FLOATS, DataType
+from onnxtrain.types import BOOL, FLOATS, OWN, DataType
 
 FLOAT = frozenset({DataType.FLOAT})
 HALF = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 TENSORS = sequences_of(FLOATS)
 LAMB_GROUPS = 1024
 """Lamb's lists default to one entry for each parameter it can hold."""
+
+
+def _factor(facts: Facts, output: int) -> onnx.TypeProto | None:
+    """A number in float32, or in float64 for a sequence of such tensors."""
+    given = facts.type(0)
+    kind = given.sequence_type.elem_type.tensor_type.elem_type if given is not None else 0
+    return tensor_type(int(DataType.DOUBLE if kind == DataType.DOUBLE else DataType.FLOAT), ())
+
 
 OPS = (
     op(
@@ -22,10 +33,11 @@ OPS = (
     ),
     op(
         "SGDOptimizerV2",
-        "lr: T1, weights: S_WEIGHT, gradients: S_GRAD, update_signal?: T_BOOL -> "
-        "update_completed: T_BOOL, updated_weights?: S_WEIGHT",
+        "lr: T1, weights: S_WEIGHT, gradients: S_GRAD, update_signal?: T_BOOL, factor?: T_FACTOR "
+        "-> update_completed: T_BOOL, updated_weights?: S_WEIGHT",
         T1=FLOAT,
         T_BOOL=BOOL,
+        T_FACTOR=WIDE,
         S_WEIGHT=TENSORS,
         S_GRAD=TENSORS,
         infer=(flag(shape_of(0)), same_as(1)),
@@ -57,8 +69,8 @@ OPS = (
     op(
         "AdamWOptimizer",
         "lr: T1, step: T2, weights: S_WEIGHT, gradients: S_GRAD, momentums_1: S_MOMENT, "
-        "momentums_2: S_MOMENT, update_signal?: T_BOOL, copies?: S_COPY -> updated_flag: T_BOOL, "
-        "updated_weights?: S_WEIGHT, updated_momentums_1?: S_MOMENT, "
+        "momentums_2: S_MOMENT, update_signal?: T_BOOL, copies?: S_COPY, factor?: T_FACTOR -> "
+        "updated_flag: T_BOOL, updated_weights?: S_WEIGHT, updated_momentums_1?: S_MOMENT, "
         "updated_momentums_2?: S_MOMENT",
         T1=FLOAT,
         T2=INT64,
@@ -67,6 +79,7 @@ OPS = (
         S_GRAD=TENSORS,
         S_MOMENT=TENSORS,
         S_COPY=TENSORS,
+        T_FACTOR=WIDE,
         alpha=0.9,
         beta=0.999,
         epsilon=1e-8,
@@ -103,6 +116,24 @@ OPS = (
         max_norm=1.0,
         norm_type="fro",
         infer=same_as(0),
+    ),
+    op(
+        "ClipFactor",
+        "gradients: S_GRAD -> factor: T_FACTOR",
+        domain=OWN,
+        S_GRAD=TENSORS,
+        T_FACTOR=WIDE,
+        max_norm=1.0,
+        infer=_factor,
+    ),
+    op(
+        "HandOver",
+        "buffer: T, value: T_GRAD, overwrite_flag: T_BOOL, hand_over: T_BOOL -> gradient: T_GRAD",
+        domain=OWN,
+        T=FLOATS,
+        T_GRAD=FLOATS,
+        T_BOOL=BOOL,
+        infer=same_as(1),
     ),
     op(
         "InPlaceAccumulator",

@@ -16,7 +16,7 @@ from onnxtrain.graph.schemas.infer import (
     same_as,
     typed,
 )
-from onnxtrain.types import FIXED, FLOATS, INTS, ONNX, DataType
+from onnxtrain.types import FIXED, FLOATS, INTS, ONNX, OWN, DataType
 
 
 def gathered_nd(facts: Facts, output: int) -> Shape | None:
@@ -42,10 +42,20 @@ def part(facts: Facts, output: int) -> Shape | None:
 
 def joined(facts: Facts, output: int) -> Shape | None:
     """The inputs' common shape with their sizes along the axis added up."""
+    return _joined(facts, facts.integer("axis"))
+
+
+def beside(facts: Facts, output: int) -> Shape | None:
+    """The inputs side by side along their last axis; the second output has that axis alone."""
+    shape = _joined(facts, -1)
+    return shape if output == 0 else (at(shape, -1),)
+
+
+def _joined(facts: Facts, along: int | None) -> Shape | None:
     shapes = [shape for shape in map(facts.shape, range(facts.inputs)) if shape is not None]
     if not shapes or len({len(shape) for shape in shapes}) > 1:
         return None
-    axis = normalize(facts.integer("axis"), len(shapes[0]))
+    axis = normalize(along, len(shapes[0]))
     if axis is None:
         return None
     result = [_agreed(sizes) for sizes in zip(*shapes, strict=True)]
@@ -83,6 +93,21 @@ OPS = (
         Tind=INTS,
         axis=0,
         infer=typed(of(2), given_by(0)),
+    ),
+    op(
+        "GatherGradAdd",
+        "indices: Tind, dY: T, base: T -> dX: T",
+        domain=OWN,
+        T=FLOATS,
+        Tind=INTS,
+        infer=same_as(2),
+    ),
+    op(
+        "ConcatSum",
+        "inputs+: T -> Y: T, sums: T",
+        domain=OWN,
+        T=FLOATS,
+        infer=typed(of(0), beside),
     ),
     op(
         "GatherElementsGrad",

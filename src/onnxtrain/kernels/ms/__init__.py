@@ -1,5 +1,25 @@
 """Forward operators of com.microsoft, which onnxruntime's optimizer puts into models."""
 
-from onnxtrain.kernels.ms import fused, norm, qlinear, qproducts, tensor, text, weights
+from onnxtrain.kernels.ms import (
+    experts,
+    fused,
+    gated,
+    norm,
+    qlinear,
+    qproducts,
+    tensor,
+    text,
+    weights,
+)
 
-__all__ = ["fused", "norm", "qlinear", "qproducts", "tensor", "text", "weights"]
+__all__ = [
+    "experts",
+    "fused",
+    "gated",
+    "norm",
+    "qlinear",
+    "qproducts",
+    "tensor",
+    "text",
+    "weights",
+]

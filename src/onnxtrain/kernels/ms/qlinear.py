@@ -59,6 +59,13 @@ def whole(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor
     return quantized(x / scale.reshape(()), shift, from_torch(like.dtype))
 
 
+def shifted(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """round(x / scale + zero), saturated: halves go to the even number behind the shift."""
+    ratio = x / scale.reshape(())
+    moved = ratio if zero is None else ratio + zero.reshape(())
+    return quantized(moved, None, from_torch(like.dtype))
+
+
 @kernel("QLinearAdd", domain=MS, T=BYTES)
 def qlinear_add(
     a: Tensor,
@@ -72,7 +79,7 @@ def qlinear_add(
 ) -> Tensor:
     """c = a + b."""
     total = real(a, a_scale, a_zero_point) + real(b, b_scale, b_zero_point)
-    return whole(total, c_scale, c_zero_point, a)
+    return shifted(total, c_scale, c_zero_point, a)
 
 
 @kernel("QLinearMul", domain=MS, T=BYTES)
@@ -88,7 +95,7 @@ def qlinear_mul(
 ) -> Tensor:
     """c = a·b."""
     product = real(a, a_scale, a_zero_point) * real(b, b_scale, b_zero_point)
-    return whole(product, c_scale, c_zero_point, a)
+    return shifted(product, c_scale, c_zero_point, a)
 
 
 @kernel("QLinearSigmoid", domain=MS, T=BYTES)
@@ -184,7 +191,7 @@ def qlinear_average_pool(
         strides=strides,
     )
     mean = mean.movedim(1, -1).contiguous() if channels_last else mean
-    return whole(mean, y_scale, y_zero_point, x)
+    return shifted(mean, y_scale, y_zero_point, x)
 
 
 @kernel("QLinearReduceMean", domain=MS, T=BYTES)

@@ -1,0 +1,148 @@
+"""Weights that an exporter made one tensor because their numbers were equal.
+
+A model that was never trained has many tensors of ones and zeros. Exporters write equal tensors
+once, which is right for a model that only runs; whoever trains it would tie layers together that
+have nothing to do with each other. A tensor of unequal numbers that several layers read is tied on
+purpose, and so is any tensor that one layer reads twice.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.edit import collected_names, unique_name
+from onnxtrain.types import FLOATS, ONNX
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where nodes tell the modules that they were traced in, from the whole model to the operator."""
+_LEAVES = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
+"""What the inputs of a BatchNormalization are called."""
+_STATISTICS = (3, 4)
+
+Use = tuple[ir.Node, int]
+
+
+def separate(model: ir.Model) -> bool:
+    """Give layers tensors of their own where an exporter merged them, in place; whether it did.
+
+    Three cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
+    of several modules read, and the running statistics of a BatchNormalization if anything else
+    reads them.
+    """
+    graph = model.graph
+    before = len(graph.initializers)
+    with collected_names(graph):
+        for node in list(graph):
+            _from_identity(graph, node)
+        for value in list(graph.initializers.values()):
+            if len(value.uses()) > 1 and not value.is_graph_input() and _is_uniform(value):
+                _by_module(graph, value)
+        for node in list(graph):
+            if _is(node, "BatchNormalization") and len(node.inputs) > max(_STATISTICS):
+                _own_statistics(graph, node)
+    return len(graph.initializers) > before
+
+
+def _is(node: ir.Node, op_type: str) -> bool:
+    return node.domain == ONNX and node.op_type == op_type
+
+
+def _is_uniform(value: ir.Value) -> bool:
+    """Whether a constant has one number throughout."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype not in FLOATS or not tensor.size:
+        return False
+    numbers = tensor.numpy()
+    return bool(numbers.flat[0] == numbers.flat[-1] and (numbers == numbers.flat[0]).all())
+
+
+def _is_vector(value: ir.Value) -> bool:
+    tensor = value.const_value
+    return tensor is not None and len(tensor.shape) == 1 and tensor.size > 1
+
+
+def _from_identity(graph: ir.Graph, node: ir.Node) -> None:
+    """Turn an Identity of a uniform constant into a constant, if the one is read elsewhere too."""
+    given = node.inputs[0] if _is(node, "Identity") else None
+    if given is None or not given.is_initializer() or given.is_graph_input():
+        return
+    result = node.outputs[0]
+    if len(given.uses()) < 2 or result.is_graph_output() or not _is_uniform(given):
+        return
+    name = str(result.name)
+    result.name = f"{name}_replaced"
+    own = _copy(graph, given, name)
+    result.replace_all_uses_with(own)
+    graph.remove(node, safe=True)
+
+
+def _by_module(graph: ir.Graph, value: ir.Value) -> None:
+    """Give every module that reads a parameter one of its own; its owner keeps it.
+
+    A vector that none of them owns was computed from parameters by the exporter: the first one
+    that reads it keeps it.
+    """
+    owner, _, leaf = str(value.name).rpartition(".")
+    uses: dict[str, list[Use]] = {}
+    for node, index in value.uses():
+        uses.setdefault(_module(node) or owner, []).append((node, index))
+    if owner not in uses:
+        if not _is_vector(value):
+            return
+        owner = next(iter(uses))
+    del uses[owner]
+    for module, places in uses.items():
+        node, index = places[0]
+        kind = _LEAVES[index] if _is(node, "BatchNormalization") else leaf
+        own = _copy(graph, value, unique_name(graph, f"{module}.{kind}"))
+        for node, index in places:
+            node.replace_input_with(index, own)
+
+
+def _module(node: ir.Node) -> str | None:
+    """The path of the module that a node was traced in, None if the file does not tell."""
+    text = node.metadata_props.get(_SCOPES)
+    try:
+        scopes = ast.literal_eval(text) if text else ()
+    except (SyntaxError, ValueError):
+        return None
+    return str(scopes[-2]) if len(scopes) > 1 and isinstance(scopes, list) else None
+
+
+def _own_statistics(graph: ir.Graph, node: ir.Node) -> None:
+    """Copy running statistics that others read, or that are read behind an Identity.
+
+    The node will move them, which it can only do with a constant that it alone reads.
+    """
+    for index in _STATISTICS:
+        value = _behind_identities(node.inputs[index])
+        if value is None or value.const_value is None or value.is_graph_input():
+            continue
+        if value is node.inputs[index] and len(value.uses()) == 1:
+            continue
+        base = str(node.name or node.outputs[0].name)
+        own = _copy(graph, value, unique_name(graph, f"{base}.{_LEAVES[index]}"))
+        node.replace_input_with(index, own)
+
+
+def _behind_identities(value: ir.Value | None) -> ir.Value | None:
+    """The value that Identity nodes only pass on."""
+    while value is not None:
+        producer = value.producer()
+        if producer is None or not _is(producer, "Identity"):
+            break
+        value = producer.inputs[0]
+    return value
+
+
+def _copy(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    """A constant with the numbers of another one."""
+    tensor = value.const_value
+    assert tensor is not None
+    data = ir.Tensor(np.array(tensor.numpy()), tensor.dtype, name=name)
+    own = ir.Value(name=name, type=value.type, shape=value.shape, const_value=data)
+    graph.register_initializer(own)
+    return own

@@ -1,0 +1,75 @@
+"""Where a tensor is used, seen through operators that only move numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from onnxtrain.types import ONNX
+
+MOVERS = frozenset(
+    {
+        "Cast",
+        "CastLike",
+        "Concat",
+        "Expand",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators that only move, repeat or round numbers."""
+
+
+def is_mover(node: ir.Node) -> bool:
+    """Whether a node only moves, repeats or rounds numbers."""
+    return node.domain == ONNX and node.op_type in MOVERS
+
+
+def followers(node: ir.Node, ops: frozenset[str]) -> Iterator[ir.Node]:
+    """Nodes that read what a node makes, directly or behind operators of a set, and itself."""
+    seen, open_ = {node}, [node]
+    while open_:
+        current = open_.pop()
+        yield current
+        if current.domain == ONNX and current.op_type in ops:
+            behind = [use.node for value in current.outputs for use in value.uses()]
+            open_ += [one for one in dict.fromkeys(behind) if one not in seen]
+            seen.update(behind)
+
+
+def in_group_norm(node: ir.Node) -> bool:
+    """Whether an InstanceNormalization normalises groups of channels.
+
+    That is how a group normalisation is written where there is no operator for it: groups take the
+    place of channels, between two Reshape nodes, and what scales the channels comes behind them.
+    """
+    if node.op_type != "InstanceNormalization":
+        return False
+    given = node.inputs[0]
+    before = None if given is None else given.producer()
+    behind = {use.node.op_type for use in node.outputs[0].uses()}
+    return before is not None and before.op_type == "Reshape" and behind == {"Reshape"}
+
+
+def final_uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    """Every node that computes with a tensor, and as which of its inputs.
+
+    A node that moves the tensor into an output of the graph counts itself: behind it is nothing.
+    """
+    seen: set[ir.Value] = set()
+    open_ = [value]
+    while open_:
+        current = open_.pop()
+        for node, index in current.uses():
+            result = node.outputs[0]
+            moved = is_mover(node) and not (node.op_type == "CastLike" and index)
+            if not moved or result.is_graph_output() or not result.uses():
+                yield node, index
+            elif result not in seen:
+                seen.add(result)
+                open_.append(result)

@@ -1,0 +1,54 @@
+"""Operators that ONNX took back give what their documentation said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxtrain.runtime.session import InferenceSession
+
+X = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
+BIAS = np.float32([1, 2, 3]).reshape(3, 1, 1)
+Formula = Callable[[np.ndarray], np.ndarray]
+ROWS: dict[str, tuple[str, dict[str, object], Formula]] = {
+    "Affine": ("Affine", {"alpha": 2.0, "beta": 0.5}, lambda x: 2 * x + 0.5),
+    "Affine, defaults": ("Affine", {}, lambda x: x),
+    "ImageScaler": ("ImageScaler", {"scale": 0.5, "bias": [1.0, 2.0, 3.0]}, lambda x: x / 2 + BIAS),
+    "Scale": ("Scale", {"scale": 3.0}, lambda x: 3 * x),
+    "ScaledTanh": ("ScaledTanh", {"alpha": 1.5, "beta": 0.5}, lambda x: 1.5 * np.tanh(0.5 * x)),
+    "ParametricSoftplus": (
+        "ParametricSoftplus",
+        {"alpha": 1.5, "beta": 0.5},
+        lambda x: 1.5 * np.log1p(np.exp(0.5 * x)),
+    ),
+    "Crop": ("Crop", {"border": [1, 2, 0, 1]}, lambda x: x[:, :, 2:-1, 1:]),
+    "Crop to a size": (
+        "Crop",
+        {"border": [1, 2, 0, 0], "scale": [2, 3]},
+        lambda x: x[:, :, 2:4, 1:4],
+    ),
+}
+
+
+def model_of(op: str, attributes: dict[str, object], opset: int) -> onnx.ModelProto:
+    dtype = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["n"]), helper.make_node(op, ["n"], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", dtype, ["N", 3, 5, 6])],
+        [helper.make_tensor_value_info("y", dtype, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize("opset", [6, 8, 13])
+@pytest.mark.parametrize("row", ROWS)
+def test_values(row: str, opset: int) -> None:
+    op, attributes, formula = ROWS[row]
+    session = InferenceSession(model_of(op, attributes, opset))
+    (y,) = session.run(["y"], {"x": X})
+    np.testing.assert_allclose(y, formula(-X), rtol=1e-6, atol=1e-6)
