@@ -57,6 +57,10 @@ def test_statistics_of_batch_norm_are_told_apart():
     assert [n for n, d in found.items() if d.statistic] == ["mean", "var"]
 
 
+SPREAD = "s = Shape<start=1>(w) e = Expand(c, s) y = Gemm(x, w, e)"
+"""A bias of zeros, as it is written for a layer that has none."""
+
+
 @pytest.mark.parametrize(
     ("line", "value", "expected"),
     [
@@ -67,6 +71,7 @@ def test_statistics_of_batch_norm_are_told_apart():
         ("y = Mul(m, c)", np.float32(2), "single number in ai.onnx::Mul"),
         ("y = Div(m, c)", np.ones((1, 1), np.float32), "single number in ai.onnx::Div"),
         ("y = Add(m, c)", np.float32(1e-5), "single number in ai.onnx::Add"),
+        (SPREAD, np.float32(0), "single number"),
         ("y = Add(m, c)", np.array([0, -np.inf, 0], np.float32), "mask: it holds infinities"),
         ("y = Add(m, c)", np.array([0, -1e9, 0], np.float32), "mask: it holds infinities"),
         ("t = Trilu(c) y = Add(m, t)", np.full((3, 3), -3e38, np.float32), "mask: it holds"),
@@ -77,6 +82,86 @@ def test_statistics_of_batch_norm_are_told_apart():
 def test_constants_are_not_trained(line, value, expected):
     decision = decision_on_c(line, value)
     assert not decision.trained and decision.reason.startswith(expected)
+
+
+STATE = """s = Shape<end=1>(m) d = Concat<axis=0>(one, s, four) h = Expand(c, d)
+    sequence = Unsqueeze(m, zero) states, last = RNN<hidden_size=4>(sequence, f, r, , , h)
+    flat = Squeeze(last, zero) y = Slice(flat, zero, three, one)"""
+"""Something is made of an initial state before an RNN begins with it."""
+LAYERS = {
+    "zero": np.array([0]),
+    "one": np.array([1]),
+    "three": np.array([3]),
+    "four": np.array([4]),
+    "f": normal(1, 4, 3),
+    "r": normal(1, 4, 4),
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (STATE, "initial state of RNN"),
+        ('i = Cast<to=7>(m) y = ScatterElements<reduction="add">(c, i, m)', "zeros in the place"),
+        ("g = Gemm(c, f_of_3) y = Add(m, g)", "zeros in the place of data of ai.onnx::Gemm"),
+    ],
+    ids=["state", "sums", "data"],
+)
+def test_zeros_that_something_begins_with_are_not_trained(line, expected):
+    more = {**LAYERS, "f_of_3": normal(4, 3)}
+    start = np.zeros((1, 1, 4) if line is STATE else (3, 4), np.float32)
+    start = start[:, :3] if "Scatter" in line else start
+    decision = decision_on_c(line, start, **more)
+    assert not decision.trained and decision.reason.startswith(expected)
+    learned = decision_on_c(line, normal(*start.shape), **more)
+    assert learned.trained
+
+
+def test_a_setting_is_one_too_if_it_is_put_together_first():
+    line = """n = Unsqueeze(m, zero) all = Concat<axis=0>(c, two) r = Resize(n, , all)
+        y = ReduceSum<keepdims=0>(r, zero)"""
+    two = np.array([2], np.float32)
+    decision = decision_on_c(line, np.array([1, 1], np.float32), two=two, zero=np.array([0]))
+    assert decision.reason == "scales of Resize"
+
+
+def test_ones_that_become_a_mask_are_not_trained():
+    line = """s = Reshape(c, shape) k = Sub(one_f, s) masked = Mul(k, low) y = Add(m, masked)"""
+    more = {"shape": np.array([1, 3]), "one_f": np.float32(1)}
+    ones = np.ones(3, np.float32)
+    huge = decision_on_c(line, ones, low=np.float32(-3e38), **more)
+    assert huge.reason == "mask: it is multiplied by a huge number"
+    assert decision_on_c(line, ones, low=np.float32(-2), **more).trained
+    assert decision_on_c(line, normal(3), low=np.float32(-3e38), **more).trained
+
+
+def test_tables_of_cosines_and_sines_are_not_trained():
+    body = """(float[N,5,4] x) => (float[N,5,4] y) {
+        m = MatMul(x, w) a = Mul(m, c) n = Neg(m) b = Mul(n, s) y = Add(a, b)
+    }"""
+    angles = np.outer(np.arange(5), [1, 0.1, 1, 0.1]).astype(np.float32)
+    turned = {"w": normal(4, 4), "c": 1.2 * np.cos(angles), "s": 1.2 * np.sin(angles)}
+    found = decisions(body, {k: v.astype(np.float32) for k, v in turned.items()})
+    assert {name for name, one in found.items() if one.trained} == {"w"}
+    assert found["s"].reason == "cosines or sines of positions"
+    weights = {"w": normal(4, 4), "c": normal(5, 4), "s": normal(5, 4, seed=1)}
+    assert all(one.trained for one in decisions(body, weights).values())
+
+
+def test_what_normalises_groups_is_not_trained_but_what_scales_channels_is():
+    body = """(float[N,4,5] x) => (float[N,4,5] y) {
+        groups = Reshape(x, by_two) n = InstanceNormalization(groups, ones, zeros)
+        back = Reshape(n, by_four) scaled = Mul(back, scale) y = Add(scaled, bias)
+    }"""
+    norm = {"ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32)}
+    shapes = {"by_two": np.array([0, 2, -1]), "by_four": np.array([0, 4, -1])}
+    affine = {"scale": np.ones((4, 1), np.float32), "bias": np.zeros((4, 1), np.float32)}
+    found = decisions(body, {**norm, **shapes, **affine})
+    assert {name for name, one in found.items() if one.trained} == {"scale", "bias"}
+    direct = (
+        """(float[N,2,5] x) => (float[N,2,5] y) { y = InstanceNormalization(x, ones, zeros) }"""
+    )
+    assert all(one.trained for one in decisions(direct, norm).values())
 
 
 def test_a_mask_of_half_precision_is_recognised():

@@ -216,3 +216,14 @@ def test_tensors_in_bodies_are_told_apart_and_written_back(write):
     assert (inner.name, numpy_helper.to_array(inner).tolist()) == ("w", [1, 1])
     held = bodies["else_branch"].node[0].attribute[0].t
     assert numpy_helper.to_array(held).tolist() == [2, 2]
+
+
+def test_what_was_read_from_external_data_stays_equal_but_for_its_values():
+    """Those readers leave ``data_location`` set, and files with it set are quantisers' output."""
+    model = mlp()
+    initializer(model, "fc1.bias").data_location = onnx.TensorProto.DEFAULT
+    new = {"fc1.bias": normal(5), "fc2.bias": normal(3)}
+    new = {name: np.resize(a, initializer(model, name).dims) for name, a in new.items()}
+    written = patched(model, new)
+    assert initializer(written, "fc1.bias").HasField("data_location")
+    assert not initializer(written, "fc2.bias").HasField("data_location")

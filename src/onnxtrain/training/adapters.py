@@ -41,6 +41,7 @@ class Adapters:
 
     Attributes:
         model: A copy of the model with the adapters in it, for training.
+        first: The values that the adapters begin with.
     """
 
     def __init__(self, source: Source, config: LoraConfig, seed: int | None) -> None:
@@ -50,6 +51,7 @@ class Adapters:
         self._layers = find_layers(self.model, config.targets)
         values = initial_values(self._layers, config.rank, seed)
         self._names = list(values)
+        self.first = values
         attach(self.model, self._layers, values, scale=config.scale, dropout=config.dropout)
 
     def trainable(self, wanted: str | Sequence[str] | Selection) -> Selection:

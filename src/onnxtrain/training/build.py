@@ -17,6 +17,8 @@ from onnxtrain.graph.verify import verify
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.fusion import Fusion
+from onnxtrain.transforms.graft import grafted
+from onnxtrain.transforms.map_outputs import maps_as_tensors
 from onnxtrain.transforms.mode import TrainingForm
 from onnxtrain.transforms.parameters import lift_weights
 from onnxtrain.transforms.precision import Narrowing
@@ -33,6 +35,8 @@ from onnxtrain.types import FIXED, DataType
 
 LOSSES = {
     "cross_entropy": onnxblock.loss.CrossEntropyLoss,
+    "token_cross_entropy": onnxblock.loss.TokenCrossEntropyLoss,
+    "next_token": onnxblock.loss.NextTokenLoss,
     "mse": onnxblock.loss.MSELoss,
     "bce": onnxblock.loss.BCEWithLogitsLoss,
     "l1": onnxblock.loss.L1Loss,
@@ -78,11 +82,15 @@ class Built:
         )
 
 
-def working_copy(original: ir.Model) -> ir.Model:
-    """A prepared copy of a model, to be changed; weights in bodies are initializers of it."""
+def working_copy(original: ir.Model, *, maps: bool = False) -> ir.Model:
+    """A prepared copy of a model, to be changed; weights in bodies are initializers of it.
+
+    Outputs that are maps become tensors, unless ``maps`` are to be kept.
+    """
     verify(original)
     model = _small_in_memory(initializers_as_constants(original.clone()))
-    return prepare(lift_weights(model))
+    prepared = prepare(lift_weights(model))
+    return prepared if maps else maps_as_tensors(prepared)
 
 
 def _small_in_memory(model: ir.Model) -> ir.Model:
@@ -182,7 +190,8 @@ def _with_loss(
     block: Any = LOSSES[loss]() if isinstance(loss, str) else loss
     name = loss if isinstance(loss, str) else type(loss).__name__
     # While something is being built ONNX's checker is not run: many models that run would not pass.
-    with onnxblock.base(ir.to_proto(model)) as accessor, accessor.building():
+    proto = ir.to_proto(model)
+    with onnxblock.base(proto) as accessor, accessor.building():
         try:
             result = block(*outputs)
         except OnnxTrainError:
@@ -192,7 +201,7 @@ def _with_loss(
                 f"loss '{name}' cannot be built on {', '.join(map(repr, outputs))}: {error}"
             ) from error
         names = [result] if isinstance(result, str) else list(result)
-        return ir.from_proto(accessor.model), names
+        return grafted(model, proto, accessor.model), names
 
 
 def build_optimizer(

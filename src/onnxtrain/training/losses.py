@@ -41,9 +41,10 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
     Raises:
         LossError: if the model has no such output.
     """
-    names = [str(v.name) for v in model.graph.outputs]
+    values = list(dict.fromkeys(model.graph.outputs))
+    names = [str(v.name) for v in values]
     if outputs is None:
-        tensors = [str(v.name) for v in model.graph.outputs if _is_numbers(v)]
+        tensors = [str(v.name) for v in values if _is_numbers(v)]
         return names[:1] if loss is None or isinstance(loss, str) else tensors or names
     picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
     if unknown := [name for name in picked if name not in names]:

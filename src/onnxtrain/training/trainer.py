@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.formats.models import save_trained
 from onnxtrain.graph.load import ModelLike, load_source
@@ -25,15 +26,16 @@ from onnxtrain.training.later import collecting_later
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
+from onnxtrain.training.parallel import Shares
 from onnxtrain.training.passes import Passes
+from onnxtrain.training.precision import computed_in
 from onnxtrain.training.runner import Runner
 from onnxtrain.training.scaling import Scaling, loss_scale_of
 from onnxtrain.training.selection import Selection, decided
 from onnxtrain.training.whole import WholeStep
-from onnxtrain.transforms.masters import add_masters
+from onnxtrain.transforms.masters import Masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, settle
-from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.training_graph import parameters_to_inputs
 from onnxtrain.transforms.write_back import weight_names
 
@@ -68,6 +70,8 @@ class Trainer:
             skipped.
         fuse: Whether nodes that together are one operator are trained as that operator; the model
             that is saved keeps its nodes.
+        groups: Other processes that train the same model, each on its share of every batch; see
+            ``distributed.torch_groups.connect``. All of them must call the same methods.
     """
 
     @collecting_later()
@@ -91,9 +95,11 @@ class Trainer:
         precision: str = "fp32",
         loss_scale: Scaling = "auto",
         fuse: bool = True,
+        groups: Groups | None = None,
     ) -> None:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
+        self.shares = None if groups is None or groups.world_size == 1 else Shares(groups)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         scaling = loss_scale_of(loss_scale, precision, device_of(place))
         self._source = load_source(model)
@@ -109,19 +115,21 @@ class Trainer:
         self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
         writable = weight_names(self._original)
         decisions, required = decided(working, trainable, self._outputs, writable)
+        trained = [d.name for d in decisions if d.trained]
+        narrow = computed_in(working, trained, precision)
         moving = [d.name for d in decisions if d.statistic and d.name in writable]
         self._moving = moving if batch_norm == "train" else []
-        self._narrow = add_masters(working, {d.name for d in decisions if d.trained})
+        self._masters = Masters.of(working, trained)
         built = build_training(
             working,
             loss=None if self._torch_loss else loss,  # type: ignore[arg-type]
             outputs=self._outputs,
-            trained=[d.name for d in decisions if d.trained],
+            trained=trained,
             moving=self._moving,
             form=TrainingForm(batch_norm == "train", dropout),
             split=self._torch_loss is not None,
             required=required,
-            compute=narrow_type(precision),
+            compute=narrow,
             scaled=scaling is not None,
             fuse=fuse,
         )
@@ -134,7 +142,11 @@ class Trainer:
             self.state,
             built.models.evaluation,
             place,
-            SessionOptions(use_deterministic_compute=deterministic, seed=seed),
+            SessionOptions(
+                use_deterministic_compute=deterministic,
+                seed=seed if self.shares is None else self.shares.seed(seed),
+                groups=groups,
+            ),
             scaling,
             copy=False,
         )
@@ -191,9 +203,12 @@ class Trainer:
         """Forward, backward and update; gives the loss, on the device.
 
         Several batches are one step over all of their samples: only one of them is in memory at a
-        time, and their gradients are averaged, each weighted by its number of samples.
+        time, and their gradients are averaged, each weighted by its number of samples. So are those
+        of several processes; one that has no sample gives an empty list.
         """
-        if isinstance(batch, (list, tuple)):
+        if self.shares is not None:
+            loss = self._shared(batch, self.shares)
+        elif isinstance(batch, (list, tuple)):
             loss = self._passes.several(batch)
         elif self._torch_loss is None:
             return self._whole.run(self._passes.inputs(batch))  # type: ignore[arg-type]
@@ -201,6 +216,17 @@ class Trainer:
             loss = self._passes.one(batch)  # type: ignore[arg-type]
         self.optimizer.step()
         return loss
+
+    def _shared(self, batch: Batch | Sequence[Batch], shares: Shares) -> torch.Tensor:
+        """The loss on the batches of all processes; the gradients are means over them."""
+        shares.start_alike([self.state.parameters[name].tensor for name in self.mutable])
+        batches: list[Batch] = [batch] if isinstance(batch, Mapping) else list(batch)
+        loss = torch.zeros((), device=self.device)
+        if batches:
+            loss = self._passes.several(batches)
+        moving = [self.state.parameters[name].tensor for name in self._moving]
+        tensors = [*self._passes.gradients(), *moving]
+        return shares.mean(loss, sum(map(samples, batches)), tensors)
 
     def gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Gradients of the loss on one batch, by parameter; nothing is updated."""
@@ -227,8 +253,8 @@ class Trainer:
     def predict(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The model's outputs on one batch in evaluation form, by name."""
         if self._predictor is None:
-            model = working_copy(self._original)
-            add_masters(model, self._narrow)
+            model = working_copy(self._original, maps=True)
+            Masters.of(model, self._masters.names)
             parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
             EvaluationForm()(model)
             self._predictor = self.module.runner_of(model)
@@ -249,12 +275,19 @@ class Trainer:
             return runner.profile(pick(batch, [a.name for a in runner.user_inputs]), repeats)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
-        """The mean loss over batches, each weighted by its number of samples."""
-        total, count = 0.0, 0
+        """The mean loss over batches, each weighted by its number of samples.
+
+        Several processes evaluate different batches, and get the mean over all of them.
+        """
+        total, count = 0.0, 0.0
+        if self.shares is not None:
+            self.shares.start_alike([self.state.parameters[n].tensor for n in self.mutable])
         for batch in batches:
             size = samples(batch)
             total += float(self.loss(batch)) * size
             count += size
+        if self.shares is not None:
+            total, count = self.shares.sums(total, count)
         if not count:
             raise FeedError("there is no batch to evaluate")
         return total / count
@@ -307,13 +340,16 @@ class Trainer:
     def _values(self) -> dict[str, Any]:
         """What training changes, as arrays of the types that the model has."""
         values = {name: array_of(self.state.parameters[name].tensor) for name in self.mutable}
-        narrow = {name: t for name, t in self._narrow.items() if name in values}
-        return values | {name: values[name].astype(t.numpy()) for name, t in narrow.items()}
+        if self._adapters is not None:
+            values = {**self._adapters.first, **values}
+        return self._masters.stored(values)
 
     def checkpoint(
         self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None
     ) -> None:
         """Write everything that is needed to go on later, atomically.
+
+        Of several processes, all of which must call it, the first one writes.
 
         Args:
             path: The file to write or replace.

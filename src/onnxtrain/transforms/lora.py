@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import OptionError
-from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.transforms.lora_layers import Layer, Layout, Site
 from onnxtrain.types import ONNX
 
@@ -84,11 +84,12 @@ def attach(
         dropout: Ratio of a Dropout, in inference form, before each A; 0 for none.
     """
     graph = model.graph
-    for layer in layers:
-        a, b = (_initializer(graph, name, values[name]) for name in (layer.a, layer.b))
-        for index, site in enumerate(layer.sites):
-            prefix = layer.name if len(layer.sites) == 1 else f"{layer.name}.{index}"
-            _Emitter(graph, site, f"{prefix}.lora").add(a, b, scale, dropout)
+    with collected_names(graph):
+        for layer in layers:
+            a, b = (_initializer(graph, name, values[name]) for name in (layer.a, layer.b))
+            for index, site in enumerate(layer.sites):
+                prefix = layer.name if len(layer.sites) == 1 else f"{layer.name}.{index}"
+                _Emitter(graph, site, f"{prefix}.lora").add(a, b, scale, dropout)
 
 
 def delta(layer: Layer, a: Array, b: Array) -> Array:

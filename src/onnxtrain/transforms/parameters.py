@@ -15,8 +15,11 @@ from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
-from onnxtrain.transforms.frequencies import is_frequencies
-from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
+from onnxtrain.transforms.frequencies import is_frequencies, rotations
+from onnxtrain.transforms.places import MOVERS, final_uses, followers, in_group_norm
+from onnxtrain.transforms.untrainable import other_homes
+from onnxtrain.transforms.whole_numbers import stored_weights
+from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
 
 STATISTICS = {
     ("BatchNormalization", 3): "running mean of BatchNormalization",
@@ -51,6 +54,15 @@ _SETTINGS = {
     ("RotaryEmbedding", 3): "cosines or sines of positions",
     ("Upsample", 1): "scales of Upsample",
 }
+_STATES = frozenset({("GRU", 5), ("LSTM", 5), ("LSTM", 6), ("RNN", 5)})
+"""Settings that may be learned; if something was made of them first, only zeros are none."""
+_DATA = frozenset(
+    {
+        *(("Conv", 0), ("ConvTranspose", 0), ("Gemm", 0), ("GRU", 0), ("LSTM", 0), ("RNN", 0)),
+        *(("ScatterElements", 0), ("ScatterND", 0)),
+    }
+)
+"""Places of data, where zeros are what something begins with: a state, or a sum by indices."""
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
 _HOLDERS = _LINEAR | {
     "BatchNormalization",
@@ -68,6 +80,8 @@ _HOLDERS = _LINEAR | {
 """Operators whose parameters may have a single element."""
 
 
+_SWITCH = "mask: it is multiplied by a huge number"
+"""What is a mask in one place is no weight in another."""
 _HUGE = 1e8
 _HUGE_FLOAT16 = 6e4
 _SCANNED = 2**24
@@ -134,16 +148,23 @@ def decide(
         ParameterError: if a name or pattern matches nothing, or nothing is left to train.
     """
     reached = _leads_to(model.graph, outputs)
+    turning = rotations(model.graph.initializers.values())
+    stored = stored_weights(model.graph)
+    for name, form in stored.items():
+        if any(node.outputs[0] in reached for node in form.nodes):
+            reached.add(model.graph.initializers[name])
     decisions = [
-        _decision(value, value in reached, known is None or name in known)
+        _decision(value, value in reached, known is None or name in known, value in turning)
         for name, value in model.graph.initializers.items()
-        if value.const_value is not None and value.const_value.dtype in FLOATS
+        if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
     ]
     if wanted != "auto":
         patterns = [wanted] if isinstance(wanted, str) else list(wanted)
         decisions = _picked(decisions, patterns, model.graph)
     if not any(d.trained for d in decisions):
-        raise ParameterError("the model has no weight that could be trained" + _why_not(decisions))
+        homes = "".join(f"\n  {line}" for line in other_homes(model.graph))
+        why = _why_not(decisions) + homes
+        raise ParameterError(f"the model has no weight that could be trained{why}")
     return decisions
 
 
@@ -162,7 +183,7 @@ def _why_not(decisions: Sequence[Decision]) -> str:
     return "".join(f"\n  '{d.name}': {d.reason}" for d in decisions[:8])
 
 
-def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
+def _decision(value: ir.Value, reached: bool, writable: bool, turning: bool) -> Decision:
     tensor = value.const_value
     assert tensor is not None
     name, elements = str(value.name), int(tensor.size)
@@ -176,11 +197,17 @@ def _decision(value: ir.Value, reached: bool, writable: bool) -> Decision:
         return Decision(name, False, UNREACHED, elements, possible=False)
     if not elements:
         return Decision(name, False, "has no elements", elements, possible=False)
-    reasons = [_not_a_weight(value, tensor, node, index) for node, index in value.uses()]
+    if tensor.dtype not in FLOATS:
+        return Decision(name, True, f"weight stored as {dtype_name(tensor.dtype)}", elements)
+    reasons = [_not_a_weight(value, tensor, node, index) for node, index in final_uses(value)]
+    if _SWITCH in reasons:
+        return Decision(name, False, _SWITCH, elements)
     if reasons and all(reasons):
         return Decision(name, False, str(reasons[0]), elements)
     if is_frequencies(value):
         return Decision(name, False, "frequencies of a position encoding", elements)
+    if turning:
+        return Decision(name, False, "cosines or sines of positions", elements)
     return Decision(name, True, "weight", elements)
 
 
@@ -188,23 +215,41 @@ def _not_a_weight(
     value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node, index: int
 ) -> str | None:
     """Why a tensor is a constant in this use, or None if it may be a weight."""
-    if reason := _SETTINGS.get((node.op_type, index)):
-        return reason
-    if node.op_type in _HOLDERS:
+    place = (node.op_type, index)
+    made = place in _STATES and node not in value.consumers()
+    if place in _SETTINGS and (not made or _is_zero(tensor)):
+        return _SETTINGS[place]
+    if place in _DATA and _is_zero(tensor):
+        return f"zeros in the place of data of {op_name(node.domain, node.op_type)}"
+    if in_group_norm(node) and _is_filled(tensor, index == 1):
+        return "leaves groups of channels as they are"
+    spread = len(tensor.shape) == 0 and node not in value.consumers()
+    if node.op_type in _HOLDERS and not spread:
         return None
     if tensor.size == 1 and not _is_bias(value, tensor, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
     if _is_open_mask(tensor, node):
         return "mask: zeros that are added to the scores of a Softmax"
-    return "mask: it holds infinities or huge numbers" if _is_mask(tensor) else None
+    if _is_mask(tensor):
+        return "mask: it holds infinities or huge numbers"
+    return _SWITCH if _is_switch(tensor, node) else None
+
+
+def _is_zero(tensor: ir.TensorProtocol) -> bool:
+    return _is_filled(tensor, 0)
+
+
+def _is_filled(tensor: ir.TensorProtocol, number: int) -> bool:
+    """Whether a tensor has one number throughout."""
+    return tensor.size <= _SCANNED and not np.any(tensor.numpy() != number)
 
 
 def _is_open_mask(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     """Whether a tensor is a mask that rules nothing out, as exporters write for full batches."""
-    if node.op_type != "Add" or len(tensor.shape) < 2 or tensor.size > _SCANNED:
+    if node.op_type != "Add" or len(tensor.shape) < 2:
         return False
     to_softmax = any(use.node.op_type == "Softmax" for use in node.outputs[0].uses())
-    return to_softmax and not np.any(tensor.numpy())
+    return to_softmax and _is_zero(tensor)
 
 
 def _is_mask(tensor: ir.TensorProtocol) -> bool:
@@ -215,6 +260,20 @@ def _is_mask(tensor: ir.TensorProtocol) -> bool:
     largest = max(data.max(), -data.min())
     limit = _HUGE_FLOAT16 if tensor.dtype == DataType.FLOAT16 else _HUGE
     return not np.isfinite(largest) or largest > limit
+
+
+def _is_switch(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
+    """Whether ones and zeros become a mask, as in (1 - tensor)·(-1e9)."""
+    if tensor.size > _SCANNED:
+        return False
+    behind = [one for one in followers(node, MOVERS | {"Mul", "Sub"}) if _is_mul(one)]
+    factors = [v.const_value for one in behind for v in one.inputs if v is not None]
+    huge = any(f is not None and f.dtype in FLOATS and f.size and _is_mask(f) for f in factors)
+    return huge and bool(np.isin(tensor.numpy(), (0, 1)).all())
+
+
+def _is_mul(node: ir.Node) -> bool:
+    return node.domain == ONNX and node.op_type == "Mul"
 
 
 def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:

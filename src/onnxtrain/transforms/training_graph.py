@@ -238,7 +238,7 @@ def _scale_input(graph: ir.Graph, loss: ir.Value) -> ir.Value:
 
 def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
     """A YieldOp that hands the outputs out; gives the gradient that comes back for each."""
-    ys = list(graph.outputs)
+    ys = list(dict.fromkeys(graph.outputs))
     for y in ys:
         if not isinstance(y.type, ir.TensorType):
             raise LossError(

@@ -1,0 +1,67 @@
+"""Classifiers whose scores leave the model as maps are trained by their scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxtrain import Trainer
+
+
+def classifier() -> onnx.ModelProto:
+    """What skl2onnx writes unless it is told not to."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.normal(size=(4, 3)).astype(np.float32), "w")
+    of = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    maps = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, of))
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Softmax", ["h"], ["p"]),
+            helper.make_node("ArgMax", ["p"], ["label"], axis=1, keepdims=0),
+            helper.make_node(
+                "ZipMap", ["p"], ["scores"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]
+            ),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]),
+            helper.make_value_info("scores", maps),
+        ],
+        [weight],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def test_a_loss_takes_the_scores_under_the_name_of_the_map(tmp_path):
+    seen = []
+
+    def loss(outputs, batch):
+        seen.append(outputs["scores"].shape)
+        return -outputs["scores"][:, 0].log().mean()
+
+    trainer = Trainer(classifier(), loss=loss, lr=0.1, device="cpu", seed=0)
+    batch = {"x": np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)}
+    first, last = (float(trainer.step(batch)) for _ in range(2))
+    assert seen[0] == torch.Size([5, 3])
+    assert last < first
+    found = trainer.predict(batch)
+    assert list(found) == ["label", "scores"]
+    assert [sorted(one) for one in found["scores"]] == [[0, 1, 2]] * 5
+    trainer.save(tmp_path / "m.onnx")
+    saved = onnx.load(tmp_path / "m.onnx")
+    assert [n.op_type for n in saved.graph.node] == ["MatMul", "Softmax", "ArgMax", "ZipMap"]
+
+
+def test_an_output_may_be_listed_twice():
+    model = classifier()
+    del model.graph.output[:]
+    score = helper.make_tensor_value_info("p", TensorProto.FLOAT, ["N", 3])
+    model.graph.output.extend([score, score])
+    trainer = Trainer(model, loss=lambda outputs, batch: outputs["p"].square().mean(), device="cpu")
+    losses = [float(trainer.step({"x": np.ones((2, 4), np.float32)})) for _ in range(2)]
+    assert losses[1] < losses[0]
