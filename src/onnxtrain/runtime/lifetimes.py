@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -24,13 +24,18 @@ class Storages:
         self.fresh: set[str] = set()
         self.whole: set[str] = set()
         for step in block.walk():
-            sharing = {out for _, out in shared(step)}
-            self.fresh |= set(step.written) - sharing
-            self.whole |= set(step.written) - sharing
-            for source, out in shared(step):
+            pairs = list(shared(step)) if step.kernel.view or step.nested else []
+            sharing = {out for _, out in pairs}
+            self.own([name for name in step.written if name not in sharing])
+            for source, out in pairs:
                 if step.kernel.whole and source in self.whole:
                     self.whole.add(out)
                 self.join(source, out)
+
+    def own(self, names: Sequence[str]) -> None:
+        """Say that names have storage of their own."""
+        self.fresh.update(names)
+        self.whole.update(names)
 
     def root(self, name: str) -> str:
         """The representative of a name's set."""
@@ -62,7 +67,7 @@ def shared(step: Step) -> Iterator[tuple[str, str]]:
             yield from ((source, out) for out in step.written)
 
 
-def own_outputs(block: Block, fixed: set[str], copy_name: str) -> None:
+def own_outputs(block: Block, fixed: set[str], copy_name: str) -> Storages:
     """Give every result storage of its own: no caller's input, no state, no other result."""
     storages = Storages(block)
     taken = {storages.root(name) for name in fixed}
@@ -74,10 +79,12 @@ def own_outputs(block: Block, fixed: set[str], copy_name: str) -> None:
         if root in taken:
             own = _fresh(f"{name}_out", names)
             block.steps.append(Step(copied, copy_name, (name,), (name,), (own,), {}, own))
+            storages.own([own])
             name = own
         taken.add(root)
         results.append(name)
     block.results = tuple(results)
+    return storages
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -88,11 +95,26 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def assign(
-    block: Block, fixed: set[str], values: Mapping[str, ir.Value], *, reuse: bool = True
+    block: Block,
+    fixed: set[str],
+    values: Mapping[str, ir.Value],
+    *,
+    storages: Storages | None = None,
+    reuse: bool = True,
+    state: Collection[str] | None = None,
 ) -> None:
-    """Set ``frees`` and ``out`` of every step, in place."""
+    """Set ``frees`` and ``out`` of every step, in place.
+
+    Args:
+        block: The steps.
+        fixed: Names that are never freed or overwritten.
+        values: What the names stand for.
+        storages: Which names may share storage, if that is known already.
+        reuse: Whether outputs may take over the storage of dying inputs.
+        state: Names of bound tensors in whose place steps may keep inputs that die in them.
+    """
     last = _last_reads(block)
-    storages = Storages(block)
+    storages = storages or Storages(block)
     final = _last_by_storage(last, storages)
     kept = {storages.root(name) for name in fixed | _seen_outside(block)}
     for index, step in enumerate(block.steps):
@@ -100,9 +122,13 @@ def assign(
             assign(nested, fixed | nested.captured() | set(nested.parameters), values, reuse=reuse)
         if reuse and step.kernel.inplace:
             step.out = _reusable(step, index, storages, final, kept, values)
+        if state is not None and "taken" in step.kernel.needs:
+            step.keywords["taken"] = repr(
+                _is_handed_over(step, index, storages, final, kept, state)
+            )
         frees = {
             name
-            for name in step.reads_all | set(step.written)
+            for name in (*step.reads_all, *step.written)
             if last.get(name, index) == index and name not in fixed
         }
         step.frees = tuple(sorted(frees))
@@ -111,24 +137,25 @@ def assign(
             step.frees += ("_",)
 
 
-def hand_over(block: Block, fixed: set[str], state: set[str]) -> None:
-    """Let steps keep inputs that die in them in place of bound tensors, instead of copying them.
+def _is_handed_over(
+    step: Step,
+    index: int,
+    storages: Storages,
+    final: Mapping[str, int],
+    kept: set[str],
+    state: Collection[str],
+) -> bool:
+    """Whether a step may keep inputs that die in it in place of bound tensors, without a copy.
 
     That gives the bound tensors other addresses, which a recorded step would not know.
     """
-    storages = Storages(block)
-    final = _last_by_storage(_last_reads(block), storages)
-    kept = {storages.root(name) for name in fixed | _seen_outside(block)}
-    for index, step in enumerate(block.steps):
-        kernel = step.kernel
-        if "taken" not in kernel.needs:
-            continue
-        pairs = [(kernel.input_name(i), name) for i, name in enumerate(step.reads) if name]
-        overwritten = {name for parameter, name in pairs if parameter in kernel.mutates}
-        others = [n for p, n in pairs if p not in kernel.mutates and p not in kernel.host]
-        roots = [storages.root(name) for name in others]
-        dying = all(final.get(root) == index and root not in kept for root in roots)
-        step.keywords["taken"] = repr(dying and overwritten <= state)
+    kernel = step.kernel
+    pairs = [(kernel.input_name(i), name) for i, name in enumerate(step.reads) if name]
+    overwritten = [name for parameter, name in pairs if parameter in kernel.mutates]
+    others = [n for p, n in pairs if p not in kernel.mutates and p not in kernel.host]
+    roots = [storages.root(name) for name in others]
+    dying = all(final.get(root) == index and root not in kept for root in roots)
+    return dying and all(name in state for name in overwritten)
 
 
 def _seen_outside(block: Block) -> set[str]:
@@ -142,9 +169,9 @@ def _last_reads(block: Block) -> dict[str, int]:
     defined: set[str] = set()
     last: dict[str, int] = {}
     for index, step in enumerate(block.steps):
-        last.update({name: index for name in step.reads_all})
-        defined |= set(step.written)
-        last.update({name: index for name in step.written})
+        last.update(dict.fromkeys(step.reads_all, index))
+        defined.update(step.written)
+        last.update(dict.fromkeys(step.written, index))
     last.update({name: len(block.steps) for name in block.results})
     outer = {name: len(block.steps) for name in last if name not in defined}
     return last | outer

@@ -45,6 +45,7 @@ def lower(
     registry: KernelRegistry,
     options: LowerOptions | None = None,
     state: Collection[str] = (),
+    kernels: dict[ir.Node, Kernel | None] | None = None,
 ) -> Plan:
     """Plan a model whose types are inferred and whose functions are inlined.
 
@@ -53,11 +54,14 @@ def lower(
         registry: Where kernels are looked up.
         options: Provider and modes.
         state: Graph inputs and initializers that are bound tensors instead of arguments.
+        kernels: Kernels of nodes that were looked up already.
 
     Raises:
         NoKernelError: if some nodes have no kernel; the message has all of them.
     """
-    return _Lowering(model, registry, options or LowerOptions(), frozenset(state)).plan()
+    lowering = _Lowering(model, registry, options or LowerOptions(), frozenset(state))
+    lowering.kernels.update(kernels or {})
+    return lowering.plan()
 
 
 class _Lowering:
@@ -100,10 +104,11 @@ class _Lowering:
         if self.missing:
             raise NoKernelError("\n".join(dict.fromkeys(self.missing)))
         fixed = {*block.parameters, *self.constants, *self.state.values()}
-        lifetimes.own_outputs(block, fixed, self.function(copies.declared(copies.copy)))
-        lifetimes.assign(block, fixed, self.values, reuse=self.options.reuse)
-        if self.options.reuse and self.options.provider is CPU:
-            lifetimes.hand_over(block, fixed, set(self.state.values()))
+        copy = self.function(copies.declared(copies.copy))
+        storages = lifetimes.own_outputs(block, fixed, copy)
+        reuse, kept = self.options.reuse, set(self.state.values())
+        state = kept if reuse and self.options.provider is CPU else None
+        lifetimes.assign(block, fixed, self.values, storages=storages, reuse=reuse, state=state)
         outputs = tuple(
             dataclasses.replace(self._argument(v), local=local)
             for v, local in zip(graph.outputs, block.results, strict=True)
@@ -135,19 +140,16 @@ class _Lowering:
 
     def _resolve(self, node: ir.Node, provider: Provider) -> Kernel | None:
         kernel = self._resolve_quietly(node) if provider is self.options.provider else None
-        version = opset_of(node, self.model.graph.opset_imports)
-        try:
-            kernel = kernel or self.registry.resolve(
-                node.domain,
-                node.op_type,
-                version,
-                bound_types(node, version),
-                provider,
-                node.name or "",
-            )
-        except NoKernelError as error:
-            self.missing.append(str(error))
-            return None
+        if kernel is None:
+            version = opset_of(node, self.model.graph.opset_imports)
+            types = bound_types(node, version)
+            try:
+                kernel = self.registry.resolve(
+                    node.domain, node.op_type, version, types, provider, node.name or ""
+                )
+            except NoKernelError as error:
+                self.missing.append(str(error))
+                return None
         if _too_many_inputs(node, kernel):
             raise NodeError(
                 f"{op_name(node.domain, node.op_type)} takes at most {len(kernel.inputs)} inputs, "

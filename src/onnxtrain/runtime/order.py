@@ -49,7 +49,7 @@ def _live(pairs: list[Pair], graph: ir.Graph) -> list[Pair]:
 def _all_inputs(node: ir.Node) -> list[ir.Value]:
     """Inputs of a node and outer values that its subgraphs read."""
     found = [value for value in node.inputs if value is not None]
-    for attribute in node.attributes.values():
+    for attribute in node.attributes.data.values():
         if attribute.type == ir.AttributeType.GRAPH:
             graph = attribute.as_graph()
             for inner in graph.all_nodes():

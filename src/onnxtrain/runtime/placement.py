@@ -18,16 +18,16 @@ def is_text(value: ir.Value | None) -> bool:
 
 def moves_text(node: ir.Node, kernel: Kernel) -> bool:
     """Whether a node gets strings that its kernel cannot read, only move."""
-    if kernel.text or node.domain != ONNX or subgraphs(node):
+    if kernel.text or node.domain != ONNX or not any(is_text(value) for value in node.inputs):
         return False
-    return any(is_text(value) for value in node.inputs)
+    return not subgraphs(node)
 
 
 def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:
     """Subgraphs of a node by the parameter that takes them."""
     return {
         parameter(attribute.name): attribute.as_graph()
-        for attribute in node.attributes.values()
+        for attribute in node.attributes.data.values()
         if attribute.type == ir.AttributeType.GRAPH
     }
 

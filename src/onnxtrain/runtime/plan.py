@@ -31,6 +31,8 @@ class Step:
         out: The dying input whose storage the first output takes over.
         frees: Locals that nobody reads after this step.
         nested: Functions of the node's subgraphs, printed before the call.
+        written: Locals that the step defines.
+        reads_all: Every name read by the step, in its arguments or in its nested functions.
     """
 
     kernel: Kernel
@@ -44,19 +46,13 @@ class Step:
     out: str | None = None
     frees: tuple[str, ...] = ()
     nested: tuple[Block, ...] = ()
+    written: tuple[str, ...] = dataclasses.field(init=False, repr=False, compare=False)
+    reads_all: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False)
 
-    @property
-    def written(self) -> tuple[str, ...]:
-        """Locals that the step defines."""
-        return tuple(name for name in self.outputs if name)
-
-    @property
-    def reads_all(self) -> set[str]:
-        """Every name read by the step, in its arguments or in its nested functions."""
-        names = {name for name in self.reads if name}
-        for block in self.nested:
-            names |= block.captured()
-        return names
+    def __post_init__(self) -> None:
+        self.written = tuple([name for name in self.outputs if name])
+        captured = [block.captured() for block in self.nested]
+        self.reads_all = frozenset([name for name in self.reads if name]).union(*captured)
 
     def lines(self, depth: int) -> list[Line]:
         """The step as source, indented."""
@@ -109,7 +105,7 @@ class Block:
 
     def captured(self) -> set[str]:
         """Names that the block reads but does not define."""
-        own, outer = set(self.parameters), set()
+        own, outer = set(self.parameters), set[str]()
         for step in self.steps:
             outer |= step.reads_all - own
             own |= set(step.written)

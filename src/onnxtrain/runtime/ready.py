@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import bound_types, opset_of
 from onnxtrain.graph.functions import expand_functions
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.kernels.registry import KernelRegistry
+from onnxtrain.kernels.registry import Kernel, KernelRegistry
 from onnxtrain.runtime.lower import LowerOptions, lower
 from onnxtrain.runtime.plan import Plan
 from onnxtrain.transforms.gradient_op import expand_gradients
@@ -28,11 +28,13 @@ def planned(
 ) -> Plan:
     """Expand what has no kernel, in place, and plan; see ``lower``."""
     options = options or LowerOptions()
+    kernels: dict[ir.Node, Kernel | None] = {}
 
     def has_kernel(node: ir.Node) -> bool:
         version = opset_of(node, model.opset_imports)
         types = bound_types(node, version)
         found = registry.find(node.domain, node.op_type, version, types, options.provider)
+        kernels[node] = found
         return found is not None
 
-    return lower(expand_functions(model, has_kernel), registry, options, state)
+    return lower(expand_functions(model, has_kernel), registry, options, state, kernels)

@@ -182,4 +182,4 @@ def _to_numpy(value: Any, type_: ir.TypeProtocol | None) -> Any:
     if isinstance(value, list):
         return [_to_numpy(item, type_) for item in value]
     dtype = None if type_ is None else type_.dtype
-    return array_of(value, dtype) if isinstance(value, torch.Tensor) else value
+    return array_of(value.contiguous(), dtype) if isinstance(value, torch.Tensor) else value
