@@ -133,6 +133,8 @@ def run_command(block: Block, line: str) -> str:
     """What a command prints."""
     line, _, last = line.partition(" | tail -n ")
     words = shlex.split(line, comments=True)
+    if "--processes" in words:
+        return launch(["python", "-m", "onnxtrain.cli", *words[1:]])
     if words[0] == "onnxtrain":
         printed = run_verb(words[1:])
         return "\n".join(printed.splitlines()[-int(last) :]) if last else printed

@@ -128,6 +128,16 @@ def read_native(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         return _read_tensors(handle, entries), manifest
 
 
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Json]:
+    """The manifest of a checkpoint, without its tensors.
+
+    Raises:
+        CheckpointError: if the file is missing, damaged or of another format or version.
+    """
+    with loading(path), _open(path) as handle:
+        return _manifest(_read_header(handle).get(_METADATA))
+
+
 def looks_like(path: str | os.PathLike[str]) -> Literal["odtc", "native"] | None:
     """Which kind of checkpoint a file seems to be, judged by how it starts; None if neither.
 
