@@ -118,9 +118,6 @@ def connected(device: str | None) -> Iterator[tuple[Ranks, str | None]]:
     if not is_started():
         yield Ranks(), device
         return
-    import torch.distributed as dist
-
-    mine = not dist.is_initialized()
     groups = _groups(device)
     try:
         yield Ranks(groups), str(groups.device)
@@ -131,8 +128,6 @@ def connected(device: str | None) -> Iterator[tuple[Ranks, str | None]]:
             "the last checkpoint, if there is one (--checkpoint-every N writes one every N updates)"
         ) from error
     groups.close()
-    if mine:
-        dist.destroy_process_group()
 
 
 def _groups(device: str | None) -> Any:

@@ -33,6 +33,7 @@ class TorchGroups(Groups):
         mesh: Which ranks form which groups; its size is that of torch.distributed's world.
         device: Where this process computes; a GPU gets NCCL beside Gloo.
         timeout: Seconds that a transfer may take.
+        owner: Whether the world of torch.distributed ends with these groups.
 
     Raises:
         ValueError: if torch.distributed is not initialised, or its world has another size.
@@ -43,6 +44,8 @@ class TorchGroups(Groups):
         mesh: Mesh,
         device: torch.device | str = "cpu",
         timeout: float = TIMEOUT,
+        *,
+        owner: bool = False,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError(
@@ -54,6 +57,7 @@ class TorchGroups(Groups):
             )
         super().__init__(mesh, dist.get_rank(), timeout)
         self.device = torch.device(device)
+        self._owner = owner
         self._backend = GPU_BACKEND if self.device.type == "cuda" else HOST_BACKEND
         self._groups: dict[tuple[int, ...], Any] = {}
         self._add([tuple(range(mesh.world_size)), *mesh.all_groups()])
@@ -132,11 +136,16 @@ class TorchGroups(Groups):
         work.wait()
 
     def close(self) -> None:
-        """Give the groups back."""
+        """Give the groups back.
+
+        A world that nobody ends has threads left when Python ends, which may abort the process.
+        """
         while self._groups:
             _, group = self._groups.popitem()
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
+        if self._owner and dist.is_initialized():
+            dist.destroy_process_group()
 
 
 @contextlib.contextmanager
@@ -175,7 +184,8 @@ def connect(
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         device = torch.device("cuda", local_rank if device.index is None else device.index)
         torch.cuda.set_device(device)
-    if not dist.is_initialized():
+    owner = not dist.is_initialized()
+    if owner:
         limit = datetime.timedelta(seconds=timeout)
         backend = GPU_BACKEND if device.type == "cuda" else HOST_BACKEND
         dist.init_process_group(backend, timeout=limit)
@@ -190,4 +200,4 @@ def connect(
         pipeline_stage_size,
         None if local is None else int(local),
     )
-    return TorchGroups(mesh, device, timeout)
+    return TorchGroups(mesh, device, timeout, owner=owner)

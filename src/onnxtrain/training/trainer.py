@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -116,9 +117,9 @@ class Trainer:
         writable = weight_names(self._original)
         decisions, required = decided(working, trainable, self._outputs, writable)
         trained = [d.name for d in decisions if d.trained]
-        narrow = computed_in(working, trained, precision)
-        moving = [d.name for d in decisions if d.statistic and d.name in writable]
-        self._moving = moving if batch_norm == "train" else []
+        compute = computed_in(working, trained, precision)
+        moving = [d.name for d in decisions if d.statistic and batch_norm == "train"]
+        self._moving = [name for name in moving if name in writable]
         self._masters = Masters.of(working, trained)
         built = build_training(
             working,
@@ -129,7 +130,7 @@ class Trainer:
             form=TrainingForm(batch_norm == "train", dropout),
             split=self._torch_loss is not None,
             required=required,
-            compute=narrow,
+            compute=compute,
             scaled=scaling is not None,
             fuse=fuse,
         )
@@ -157,7 +158,6 @@ class Trainer:
         self.optimizer.set_learning_rate(lr)
         self._passes = Passes(self.module, self._torch_loss, self._outputs, self._moving)
         self._whole = WholeStep(self.module.runner(training=True), self.optimizer)
-        self._predictor: Runner | None = None
 
     @property
     def loss_output_names(self) -> list[str]:
@@ -252,15 +252,18 @@ class Trainer:
 
     def predict(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The model's outputs on one batch in evaluation form, by name."""
-        if self._predictor is None:
-            model = working_copy(self._original, maps=True)
-            Masters.of(model, self._masters.names)
-            parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
-            EvaluationForm()(model)
-            self._predictor = self.module.runner_of(model)
         results = self._predictor.run(pick(batch, self.input_names))
         names = [str(value.name) for value in self._original.graph.outputs]
         return dict(zip(names, results, strict=True))
+
+    @functools.cached_property
+    def _predictor(self) -> Runner:
+        """Runs the original model with the parameters as they are."""
+        model = working_copy(self._original, maps=True)
+        Masters.of(model, self._masters.names)
+        parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
+        EvaluationForm()(model)
+        return self.module.runner_of(model)
 
     def profile(self, batch: Batch, repeats: int = 3) -> Profiler:
         """Times of the nodes of a step on one batch; nothing is updated.
