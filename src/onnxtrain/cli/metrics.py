@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ HIGHER = ("accuracy", "f1")
 """Figures that are better the higher they are; all others the lower."""
 
 
-class Metric:
+class Metric(abc.ABC):
     """A figure that is made of sums over batches, which may come from several processes.
 
     Attributes:
@@ -37,13 +38,13 @@ class Metric:
     def __init__(self) -> None:
         self.sums: collections.Counter[str] = collections.Counter()
 
+    @abc.abstractmethod
     def add(self, answers: torch.Tensor, targets: torch.Tensor) -> None:
         """Add up a batch."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def value(self) -> float:
         """The figure."""
-        raise NotImplementedError
 
 
 class Accuracy(Metric):

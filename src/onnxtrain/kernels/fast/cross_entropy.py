@@ -15,12 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import LOG2_E
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.labels import Labels, reduced, total_weight, weights_at
 from onnxtrain.kernels.fast.launch import cdiv, power
 
 LOG_PROB, GRADIENT, GRADIENT_OF_LOG_PROB = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-LOG2_E = tl.constexpr(1.4426950408889634)
 COUNTED_BY_EACH = 1024
 """Up to so many rows every program adds up all weights by itself."""
 

@@ -35,14 +35,8 @@ def batch_norm_relu(
     update: bool = False,
 ) -> Five:
     """Relu(BatchNormInternal(x)) in training, with what that returns besides."""
-    batch_norm.check(x, scale, b, input_mean, input_var)
-    if quick := batch_norm.fast_images(x, x, scale, b):
-        y, mean, var, inverse = quick.train(x, scale, b, epsilon, relu=True)
-    else:
-        y, mean, var, inverse = batch_norm.train(x, scale, b, epsilon)
-        y = torch.relu(y)
-    running = batch_norm.moved(x, (input_mean, input_var), (mean, var), momentum, update)
-    return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+    given = (x, scale, b, input_mean, input_var)
+    return _normalised(given, None, epsilon, momentum, update)
 
 
 @kernel(
@@ -66,12 +60,24 @@ def batch_norm_add_relu(
     update: bool = False,
 ) -> Five:
     """Relu(BatchNormInternal(x) + residual) in training, with what that returns besides."""
-    batch_norm.check(x, scale, b, input_mean, input_var)
-    if quick := batch_norm.fast_images(x, residual, scale, b):
+    given = (x, scale, b, input_mean, input_var)
+    return _normalised(given, residual, epsilon, momentum, update)
+
+
+def _normalised(
+    given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    residual: Tensor | None,
+    epsilon: float,
+    momentum: float,
+    update: bool,
+) -> Five:
+    x, scale, b, input_mean, input_var = given
+    batch_norm.check(*given)
+    if quick := batch_norm.fast_images(x, x if residual is None else residual, scale, b):
         y, mean, var, inverse = quick.train(x, scale, b, epsilon, relu=True, residual=residual)
     else:
         y, mean, var, inverse = batch_norm.train(x, scale, b, epsilon)
-        y = torch.relu(y + residual)
+        y = torch.relu(y if residual is None else y + residual)
     running = batch_norm.moved(x, (input_mean, input_var), (mean, var), momentum, update)
     return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
 
