@@ -46,20 +46,20 @@ def _multiplied(op: Ops, node: ir.Node, dy: ir.Value) -> list[Pair]:
             return [op.MatMul(left, right)]
         return [op.Conv(left, right, **forwarded(node))]
 
-    left = _steps(op, a, a_zero, dy, 1 if is_matmul else 0)
-    right = _steps(op, b, b_zero, dy, 0 if is_matmul else need_rank(b, "ConvInteger") - 1)
+    left = steps(op, a, a_zero, dy, 1 if is_matmul else 0)
+    right = steps(op, b, b_zero, dy, 0 if is_matmul else need_rank(b, "ConvInteger") - 1)
     return to_factors(op, node, through(op, formula, [left, right], [dy]))
 
 
-def _steps(op: Ops, x: ir.Value, zero: Grad, like: ir.Value, behind: int) -> ir.Value:
+def steps(op: Ops, x: ir.Value, zero: Grad, like: ir.Value, behind: int = 0) -> ir.Value:
     """x - zero as a real number; zero points that are a list count an axis with others behind."""
-    steps = op.cast(x, like)
+    real = op.cast(x, like)
     if zero is None:
-        return steps
+        return real
     shift = op.cast(zero, like)
     if behind and need_rank(zero, "MatMulInteger") == 1:
         shift = op.unsqueeze(shift, list(range(1, behind + 1)))
-    return op.Sub(steps, shift)
+    return op.Sub(real, shift)
 
 
 def to_factors(op: Ops, node: ir.Node, d_steps: Sequence[Grad]) -> list[Pair]:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.integer_products import to_factors
+from onnxtrain.gradients.integer_products import steps, to_factors
 from onnxtrain.gradients.known import inputs_of, need_rank
 from onnxtrain.gradients.rules import Grad, Pair, attribute, forwarded, gradient, no_gradient
 from onnxtrain.graph.builder import Ops
@@ -127,7 +127,7 @@ def matmul_integer_to_float(
         y = op.MatMul(op.Mul(left, more[0]), op.Mul(right, more[1]))
         return [op.Add(y, *more[2:]) if more[2:] else y]
 
-    factors = _steps(op, a, a_zero, a_scale), _steps(op, b, b_zero, b_scale)
+    factors = steps(op, a, a_zero, a_scale), steps(op, b, b_zero, b_scale)
     xs = [value for value in (a_scale, b_scale, bias) if value is not None]
     grads = through(op, formula, [*factors, *xs], dys[:1])
     return [
@@ -160,13 +160,7 @@ def qgemm(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def _real(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
     """(x - zero)·scale, each single or one per column."""
     assert x is not None
-    return op.Mul(_steps(op, x, zero, scale), scale)
-
-
-def _steps(op: Ops, x: ir.Value, zero: Grad, like: ir.Value) -> ir.Value:
-    """x - zero as a real number."""
-    steps = op.cast(x, like)
-    return steps if zero is None else op.Sub(steps, op.cast(zero, like))
+    return op.Mul(steps(op, x, zero, scale), scale)
 
 
 def _per_row(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
