@@ -48,14 +48,17 @@ def near(ours: list[list[torch.Tensor]], theirs: list[list[torch.Tensor]]) -> No
 @pytest.mark.parametrize("attributes", MODES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_adam_w(never_read: None, device: str, attributes: Any, dtype: torch.dtype) -> None:
-    ours, theirs = lists(dtype, device), lists(dtype, device)
+    # in float32 torch's kernel loses digits of 1 - 0.999
+    ours, exact = lists(dtype, device), lists(torch.float64, device)
     for step in (1, 2, 1000):
         rate = torch.tensor([0.0625 / step], device=device)
         count = torch.tensor([step], device=device)
+        rounded = [[t.to(dtype) for t in items] for items in exact]
+        exact = [[t.to(torch.float64) for t in items] for items in rounded]
         flag, *_ = adam_w_optimizer(rate, count, *ours, **attributes)
-        adam_w_optimizer(0.0625 / step, step, *theirs, **attributes)
+        adam_w_optimizer(0.0625 / step, step, *exact, **attributes)
         assert flag.tolist() == [True]
-    near(ours, theirs)
+    near(ours, [[t.to(dtype) for t in items] for items in exact])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])

@@ -134,7 +134,8 @@ def _layer_grad(
         return dx, sums[0].view(scale.shape), sums[1].view(scale.shape), total
     # CUDA takes 16-bit data with float32 statistics
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
-    if one_type and residual is None and scale.shape == sizes and mean.shape == rows:
+    plain = mean.shape == rows and mean.is_contiguous() and inv_std_dev.is_contiguous()
+    if one_type and residual is None and scale.shape == sizes and plain:
         dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
             y_grad, x, sizes, mean, inv_std_dev, scale, scale, [True, True, True]
         )

@@ -138,6 +138,9 @@ def descend(
     factor: Tensor | None = None,
 ) -> None:
     """w -= rate * factor * g for every weight, unless ``skipped`` is 1."""
+    weights, gradients = ([t for t in items if t.numel()] for items in (weights, gradients))
+    if not weights:
+        return
     if together(weights, gradients, smallest=0):
         fast.load("many").sgd(weights, gradients, lr=rate, factor=factor, skip=skipped)
         return

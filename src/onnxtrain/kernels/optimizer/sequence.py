@@ -38,7 +38,7 @@ from onnxtrain.types import MS, OWN
     domain=MS,
     outputs=4,
     mutates=["weights", "momentums_1", "momentums_2", "copies"],
-    view={"weights": 1, "momentums_1": 2, "momentums_2": 3},
+    view={"update_signal": 0, "weights": 1, "momentums_1": 2, "momentums_2": 3},
 )
 def adam_w_optimizer(
     lr: Any,
@@ -94,7 +94,7 @@ def adam_w_optimizer(
     domain=MS,
     outputs=2,
     mutates=["weights"],
-    view={"weights": 1},
+    view={"update_signal": 0, "weights": 1},
 )
 def sgd_optimizer_v2(
     lr: Any,

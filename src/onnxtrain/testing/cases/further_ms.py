@@ -231,7 +231,7 @@ REST = [
     _row("MegatronG", [normal(4)], lambda x, group_type: x, "vector", group_type=4),
     _row("PassThrough", [normal(3), normal(2, 2)], lambda *xs: xs, "vectors", outputs=2),
     _row("RecordEvent", [given(3), normal(2)], lambda event, x: x, "vector"),
-    _row("WaitEvent", [given(3), normal(2)], lambda event, x: x, "vector"),
+    _row("WaitEvent", [given(-1), normal(2)], lambda event, x: x, "vector"),
     _row("View", [normal(4), shape_input(2), shape_input(1, 2)],
          lambda x, *_: (x[:2], x[2:].reshape(1, 2)), "vector", outputs=2),
     _row("MixedPrecisionScale", [given(0.25, DataType.FLOAT), normal(2)], scale._mixed_scale,
