@@ -147,17 +147,19 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
     from onnxtrain.runtime.lifetimes import live_bytes
     from onnxtrain.runtime.lower import LowerOptions
     from onnxtrain.runtime.ready import planned
+    from onnxtrain.transforms.backward import join
     from onnxtrain.types import CUDA
 
-    chains = _join(item.model, provider is CUDA) if item.state else 0
+    if item.state:
+        join(item.model, on_gpu=provider is CUDA, compiled=provider is CUDA)
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
     for note in item.notes:
         say(f"# {note}")
     if provider is CUDA and (item.state or item.updates):
         say(f"# {_recorded(item, made)}")
-    if chains and provider is CUDA:
-        say(f"# SessionOptions(compiled=True) makes {chains} chains of operators one kernel each")
+    if chains := sum(step.kernel.op == "Elementwise" for step in made.block.steps):
+        say(f"# kernels are generated for {chains} chains of elementwise operators")
     sizes = Sizes(item.model, made)
     profile = None if sizes.unknown else live_bytes(made.block, sizes.of)
     if not memory:
@@ -172,15 +174,6 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
             f"the sizes of {len(sizes.unknown)} values are not known before the model runs, "
             f"first {sizes.unknown[0]}; give the dimensions of the inputs a size with --dim"
         )
-
-
-def _join(model: ir.Model, on_gpu: bool) -> int:
-    """Join nodes as a runner does; gives the number of chains that could be compiled."""
-    from onnxtrain.transforms.backward import COMPILED, join
-
-    join(model, on_gpu=on_gpu)
-    copy = model.clone()
-    return sum(step(copy) for step in COMPILED)
 
 
 def _recorded(item: Planned, made: Plan) -> str:

@@ -39,7 +39,8 @@ class SessionOptions:
         reuse_storage: Outputs may take over the storage of dying inputs.
         groups: Process groups for operators that communicate; None if the process is alone.
         capture: Training steps on a CUDA device are recorded and replayed where that is possible.
-        compiled: Kernels are generated for chains of elementwise operators in training steps.
+        compiled: Kernels are generated for chains of elementwise operators in training steps;
+            None: on a CUDA device.
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
@@ -55,7 +56,7 @@ class SessionOptions:
     reuse_storage: bool = True
     groups: Groups | None = None
     capture: bool = True
-    compiled: bool = False
+    compiled: bool | None = None
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     _config: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -86,7 +86,9 @@ class Runner:
         lowering = LowerOptions(
             provider_of(device), options.use_deterministic_compute, options.reuse_storage
         )
-        join(model, on_gpu=device.type == "cuda", compiled=options.compiled)
+        on_gpu = device.type == "cuda"
+        compiled = on_gpu if options.compiled is None else options.compiled
+        join(model, on_gpu=on_gpu, compiled=compiled)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
         self.plan = planned(model, default_registry(), lowering, state=state)
