@@ -165,6 +165,8 @@ class Lean(nn.Module):
             for _ in range(layers)
         )
         self.last = nn.LayerNorm(width)
+        for table in (self.tokens, self.places):
+            nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]

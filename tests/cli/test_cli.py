@@ -35,6 +35,12 @@ def test_version(cli):
     assert cli("--version").strip() == f"onnxtrain {onnxtrain.__version__}"
 
 
+def test_the_package_is_the_command():
+    command = [sys.executable, "-m", "onnxtrain", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"onnxtrain {onnxtrain.__version__}"
+
+
 def test_unknown_verbs_are_refused(cli):
     assert "there is no verb 'frobnicate'" in cli("frobnicate", code=2)
 
