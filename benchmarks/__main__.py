@@ -13,6 +13,7 @@ SHARED = {
     "contenders",
     "growth",
     "newest",
+    "op_recorded",
     "op_row",
     "op_rows",
     "op_rows_step",

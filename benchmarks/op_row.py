@@ -17,7 +17,10 @@ compiled_peers = False
 
 @dataclasses.dataclass
 class Row:
-    """One operator at one shape: ours, peers, the truth, the fewest bytes that must move."""
+    """One operator at one shape: ours, peers, the truth, the fewest bytes that must move.
+
+    It can be recorded if its calls are all ``alike``: a replay does the same work once more.
+    """
 
     name: str
     shape: str
@@ -26,6 +29,7 @@ class Row:
     ours: Call
     peers: dict[str, Call]
     truth: Call | None = None
+    alike: bool = True
 
 
 def draw(*shape: int, dtype: torch.dtype = F32) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from onnxtrain.kernels.activation.bias_softmax import bias_softmax_dropout, softmax_dropout_grad
 from onnxtrain.kernels.activation.softmax import (
     log_softmax,
     log_softmax_grad,
@@ -102,6 +103,42 @@ def softmax_forward_rows() -> Iterator[Row]:
                     with_compiled({"torch": peer}, peer),
                     lambda x=x, axis=axis, torchs=torchs: torchs(x.double(), axis),
                 )
+
+
+def bias_softmax_rows() -> Iterator[Row]:
+    """Attention's scores with a bias, then dropout, and the gradient of both."""
+    ratio, shape = 0.1, (64, 12, 512, 512)
+    for dtype in (BF16, F32):
+        x, bias = draw(*shape, dtype=dtype), draw(64, 1, 1, 512, dtype=dtype)
+        y, kept = torch.softmax(x, -1), torch.rand(shape, device="cuda") > ratio
+
+        def peer(x=x, bias=bias) -> tuple[Tensor, ...]:
+            soft = torch.softmax(x + bias, -1)
+            return (*torch.native_dropout(soft, ratio, True), soft)
+
+        def peer_grad(dy=x, y=y, kept=kept) -> Tensor:
+            inner = aten.native_dropout_backward(dy, kept, 1 / (1 - ratio))
+            return aten._softmax_backward_data(inner, y, -1, dy.dtype)
+
+        def ours(x=x, bias=bias) -> tuple[Tensor, ...]:
+            return bias_softmax_dropout(x, bias, ratio, axis=3, is_inner_broadcast=1)
+
+        for name, call, torchs in (
+            ("BiasSoftmaxDropout", ours, peer),
+            (
+                "SoftmaxDropoutGrad",
+                lambda dy=x, y=y, kept=kept: softmax_dropout_grad(dy, kept, y, ratio, axis=3),
+                peer_grad,
+            ),
+        ):
+            yield Row(
+                name,
+                f"{shape} axis -1",
+                dtype,
+                3 * x.nbytes + x.numel(),
+                call,
+                with_compiled({"torch": torchs}, torchs),
+            )
 
 
 def norm_rows() -> Iterator[Row]:
@@ -257,7 +294,7 @@ def optimizer_rows() -> Iterator[Row]:
     twins = [w.clone().requires_grad_() for w in weights]
     for twin, gradient in zip(twins, gradients, strict=True):
         twin.grad = gradient.clone()
-    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True)
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=True)
     yield Row(
         "AdamW",
         f"{total / 1e6:.0f}M parameters",
@@ -275,4 +312,5 @@ def optimizer_rows() -> Iterator[Row]:
         12 * total,
         lambda: inplace_clip_grad_norm(gradients, max_norm=next(limits)),
         {"torch": lambda: torch.nn.utils.clip_grad_norm_(twins, next(limits))},
+        alike=False,
     )

@@ -22,6 +22,7 @@ from onnxtrain.kernels.nn.rms_norm import (
     simplified_layer_normalization,
     simplified_layer_normalization_grad,
 )
+from onnxtrain.kernels.optimizer.lamb import lamb_optimizer
 from onnxtrain.kernels.reduction.reduce import sum_
 from op_row import BF16, F32, Row, draw, with_compiled
 from op_rows import gpt2_shapes
@@ -200,7 +201,7 @@ def update_rows() -> Iterator[Row]:
     twins = [w.clone().requires_grad_() for w in weights]
     for twin, gradient in zip(twins, wide, strict=True):
         twin.grad = gradient
-    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True)
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=True)
 
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
@@ -232,6 +233,48 @@ def update_rows() -> Iterator[Row]:
         2 * total,
         lambda: many.norm(gradients),
         {"torch": lambda: torch.stack(torch._foreach_norm(gradients)).norm()},
+    )
+
+
+def lamb_rows() -> Iterator[Row]:
+    """LAMB with 16-bit gradients and copies, which gives new tensors; torch's lists overwrite."""
+    weights = [draw(*shape) for shape in gpt2_shapes()]
+    gradients = [(torch.randn_like(w) * 1e-3).to(BF16) for w in weights]
+    copies = [w.to(BF16) for w in weights]
+    firsts, seconds = ([torch.rand_like(w) * 1e-3 for w in weights] for _ in range(2))
+    total, count = sum(w.numel() for w in weights), len(weights)
+    rate, step = torch.tensor([1e-4], device="cuda"), torch.tensor([3], device="cuda")
+    fives = zip(weights, gradients, firsts, seconds, copies, strict=True)
+    groups = [t for five in fives for t in five]
+    numbers = {"alpha": 0.9, "beta": 0.999, "lambda_": 0.01, "epsilon": 1e-6}
+    forms = {name: [number] * count for name, number in numbers.items()}
+    wanted = (True,) * (1 + len(groups))
+    twins, wide, moments1, moments2 = (
+        [t.clone() for t in items] for items in (weights, weights, firsts, seconds)
+    )
+
+    def torchs() -> None:
+        torch._foreach_copy_(wide, gradients)
+        torch._foreach_lerp_(moments1, wide, 0.1)
+        torch._foreach_mul_(moments2, 0.999)
+        torch._foreach_addcmul_(moments2, wide, wide, 0.001)
+        root = torch._foreach_sqrt(moments2)
+        torch._foreach_add_(root, 1e-6)
+        moved = torch._foreach_div(moments1, root)
+        torch._foreach_add_(moved, twins, alpha=0.01)
+        ratios = torch._foreach_div(torch._foreach_norm(twins), torch._foreach_norm(moved))
+        torch._foreach_mul_(ratios, -1e-4)
+        torch._foreach_mul_(moved, ratios)
+        torch._foreach_add_(twins, moved)
+        torch._foreach_copy_(copies, twins)
+
+    yield Row(
+        "LambOptimizer bf16 gradients and copies",
+        f"{total / 1e6:.0f}M parameters",
+        BF16,
+        30 * total,
+        lambda: lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted),
+        {"torch": torchs},
     )
 
 

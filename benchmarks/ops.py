@@ -1,5 +1,8 @@
 """Operators bound by memory on a GPU, against torch, in one run: time and share of a copy's speed.
 
+Each is measured as it is called, where small ones are bound by the host, and replayed from a CUDA
+graph, as in a recorded step.
+
 python benchmarks/ops.py [--save] [--only softmax loss] [--compile]
 """
 
@@ -12,8 +15,10 @@ from typing import Any
 import torch
 
 import op_row
+from op_recorded import recorded
 from op_row import Call, Row
 from op_rows import (
+    bias_softmax_rows,
     gather_rows,
     loss_rows,
     norm_rows,
@@ -25,6 +30,7 @@ from op_rows_step import (
     column_rows,
     dropout_rows,
     forward_rows,
+    lamb_rows,
     linear_loss_rows,
     norm_grad_rows,
     update_rows,
@@ -36,10 +42,12 @@ FAMILIES = {
     "norm_grad": norm_grad_rows,
     "column": column_rows,
     "update": update_rows,
+    "lamb": lamb_rows,
     "dropout": dropout_rows,
     "linear_loss": linear_loss_rows,
     "softmax_forward": softmax_forward_rows,
     "softmax": softmax_rows,
+    "bias_softmax": bias_softmax_rows,
     "norm": norm_rows,
     "loss": loss_rows,
     "gather": gather_rows,
@@ -49,21 +57,39 @@ FAMILIES = {
 
 SHORT = 0.05
 """Milliseconds below which a call is measured three times, in turn with its peers."""
+OURS = ""
+"""Name of our call among those of the peers."""
+MEANS = {
+    "times faster": "the best peer",
+    "times torch": "torch's own operators",
+    "times faster recorded": "the best peer, replayed from a CUDA graph",
+    "times torch recorded": "torch's own operators, replayed from a CUDA graph",
+}
 
 
-def milliseconds(call: Call) -> float:
+def milliseconds(call: Call, warmup: int = 10, rep: int = 60) -> float:
     import triton.testing
 
-    return float(triton.testing.do_bench(call, warmup=10, rep=60, return_mode="median"))
+    return float(triton.testing.do_bench(call, warmup=warmup, rep=rep, return_mode="median"))
 
 
-def in_turn(calls: dict[str, Call]) -> dict[str, float]:
+def in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
     """Milliseconds of each call; of short ones the best of three, what they share being noise."""
-    found = {name: milliseconds(call) for name, call in calls.items()}
+    found = {name: milliseconds(call, **effort) for name, call in calls.items()}
     if min(found.values()) < SHORT:
         for _ in range(2):
-            found = {name: min(found[name], milliseconds(call)) for name, call in calls.items()}
+            again = {name: milliseconds(call, **effort) for name, call in calls.items()}
+            found = {name: min(found[name], ms) for name, ms in again.items()}
     return found
+
+
+def replayed(row: Row) -> dict[str, float]:
+    """Milliseconds of what can be recorded: "" is ours."""
+    if not row.alike:
+        return {}
+    calls = {name: recorded(call) for name, call in {OURS: row.ours, **row.peers}.items()}
+    found = {name: call for name, call in calls.items() if call is not None}
+    return in_turn(found, warmup=2, rep=8) if found else {}
 
 
 def error(found: Any, true: Any) -> float:
@@ -82,9 +108,8 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
                 f"{row.name} {row.shape} {row.dtype}: error {wrong}, allowed {allowed}"
             )
         del true
-    peers = in_turn({"": row.ours, **row.peers})
-    ours = peers.pop("")
-    best = min(peers, key=peers.__getitem__)
+    times, graphs = in_turn({OURS: row.ours, **row.peers}), replayed(row)
+    ours, best = times[OURS], best_peer(times)
     return {
         "operator": row.name,
         "shape": row.shape,
@@ -93,10 +118,40 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
         "ms": round(ours, 4),
         "of copy": round(row.bytes / (ours * 1e-3) / speed, 3),
         "best peer": best,
-        "peer ms": round(peers[best], 4),
-        "times faster": round(peers[best] / ours, 2),
+        "peer ms": round(times[best], 4),
+        "times faster": ratio(times),
+        "times torch": ratio(eager(times)),
+        "recorded ms": round(graphs[OURS], 4) if OURS in graphs else "",
+        "peer recorded ms": round(graphs[best_peer(graphs)], 4) if len(graphs) > 1 else "",
+        "times faster recorded": ratio(graphs),
+        "times torch recorded": ratio(eager(graphs)),
         "error": f"{wrong:.1e}",
     }
+
+
+def best_peer(times: dict[str, float]) -> str:
+    return min(times.keys() - {OURS}, key=times.__getitem__)
+
+
+def eager(times: dict[str, float]) -> dict[str, float]:
+    """Ours and peers that are torch's own operators."""
+    others = {"torch.compile", "Liger"}
+    return {name: ms for name, ms in times.items() if name not in others}
+
+
+def ratio(times: dict[str, float]) -> float | str:
+    """How many times the best peer's speed ours is; nothing if one of both was not measured."""
+    if OURS not in times or len(times) < 2:
+        return ""
+    return round(times[best_peer(times)] / times[OURS], 2)
+
+
+def print_means(rows: list[dict[str, Any]]) -> None:
+    for column, of in MEANS.items():
+        logarithms = [math.log(row[column]) for row in rows if row[column]]
+        if logarithms:
+            mean = math.exp(sum(logarithms) / len(logarithms))
+            print(f"geometric mean of {len(logarithms)} rows: {mean:.2f} times the speed of {of}")
 
 
 def copy_speed() -> float:
@@ -124,8 +179,7 @@ def main() -> None:
                 rows.append(measured(row, speed))
                 print(rows[-1], flush=True)
     print(table(rows))
-    ratios = [math.log(row["times faster"]) for row in rows]
-    print(f"geometric mean: {math.exp(sum(ratios) / len(ratios)):.2f} times the best peer's speed")
+    print_means(rows)
     if args.save:
         print("saved in", append("ops", [{"copy TB/s": round(speed / 1e12, 2), **r} for r in rows]))
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -162,3 +163,26 @@ def test_benchmarks_are_named(name: str) -> None:
     command = [sys.executable, "-m", "benchmarks", *name.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and " scaling" in done.stderr and "growth" not in done.stderr
+
+
+def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ops
+    from op_row import Row
+
+    times = {"": 0.2, "torch": 0.4, "torch.compile": 0.1}
+    graphs = {"": 0.1, "torch": 0.3}
+    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: times)
+    monkeypatch.setattr(ops, "replayed", lambda row: graphs)
+    row = Row("Gelu", "(8, 8)", torch.float32, 200, lambda: None, {})
+    found = ops.measured(row, speed=1e6)
+    assert (found["ms"], found["of copy"], found["best peer"]) == (0.2, 1.0, "torch.compile")
+    assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 3.0, 3.0]
+    assert (found["recorded ms"], found["peer recorded ms"]) == (0.1, 0.3)
+    monkeypatch.setattr(ops, "replayed", lambda row: {"": 0.1})
+    alone = ops.measured(row, speed=1e6)
+    assert [alone[column] for column in ops.MEANS] == [0.5, 2.0, "", ""]
+    assert alone["recorded ms"] == 0.1
+    ops.print_means([found, {**found, "times faster": 2.0}, alone])
+    assert "geometric mean of 3 rows: 0.79 times" in capsys.readouterr().out

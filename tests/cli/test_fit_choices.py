@@ -280,3 +280,32 @@ def test_axes_in_another_order_are_noticed():
     slot = Slot("x", np.dtype(np.float32), (None, 3, 5, 6))
     with pytest.raises(FeedError, match=r"save array.transpose\(0, 3, 1, 2\)"):
         bind(Arrays({"x": np.zeros((2, 5, 6, 3))}, False, "a"), [slot])
+
+
+def test_a_classifier_that_gives_labels_and_maps_is_trained_on_its_scores(folder, cli):
+    learned = onnx.helper.make_node(
+        "LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml",
+        coefficients=[0.5, -0.25, -0.5, 0.25], classlabels_ints=[0, 1],
+    )  # fmt: skip
+    zipped = onnx.helper.make_node(
+        "ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
+    )
+    row = onnx.helper.make_map_type_proto(
+        onnx.TensorProto.INT64, onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    )
+    graph = onnx.helper.make_graph(
+        [learned, zipped],
+        "linear",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 2])],
+        [
+            onnx.helper.make_tensor_value_info("label", onnx.TensorProto.INT64, ["n"]),
+            onnx.helper.make_value_info("y", onnx.helper.make_sequence_type_proto(row)),
+        ],
+    )
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=imports), "linear.onnx")
+    np.savez("rows.npz", x=np.eye(2, dtype=np.float32), labels=np.array([0, 1]))
+    data = ("--data", "rows.npz", "--val-data", "rows.npz", "--metric", "accuracy")
+    output = cli("fit", "linear.onnx", *data, "--loss", "cross_entropy", "--out", "out.onnx")
+    assert "val_accuracy 100.00%" in output
+    assert onnx.load("out.onnx").graph.node[0].attribute != graph.node[0].attribute

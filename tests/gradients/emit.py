@@ -10,6 +10,9 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 
+STEP = 2.0**-17
+"""Of a central difference in double."""
+
 
 def differentiated(text: str | ir.Model, *xs: str, opset: int = 21) -> ir.Model:
     """A model with the gradients of xs as further outputs.
@@ -41,6 +44,36 @@ def _shown(node: ir.Node) -> str:
     inputs = ", ".join("" if v is None else str(v.name) for v in node.inputs)
     outputs = ", ".join(str(v.name) for v in node.outputs)
     return f"{prefix}{node.op_type}({inputs}) -> {outputs}"
+
+
+def agrees_with_differences(
+    text: str, *xs: str, opset: int = 21, rtol: float = 1e-7, **feeds: Any
+) -> dict[str, Any]:
+    """Compare the gradients of a model in double with central differences; gives what was run.
+
+    Feeds are the model's inputs, and ``d_y`` for each output ``y``.
+    """
+    found = run(differentiated(text, *xs, opset=opset), **feeds)
+    forward = InferenceSession(ir.to_proto(prepare(model(text, opset, com_microsoft=1))))
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    inputs = {name: value for name, value in arrays.items() if not name.startswith("d_")}
+    outputs = [output.name for output in forward.get_outputs()]
+
+    def weighed(name: str, index: tuple[int, ...], step: float) -> float:
+        moved = inputs[name].copy()
+        moved[index] += step
+        ys = forward.run(None, {**inputs, name: moved})
+        pairs = zip(outputs, ys, strict=True)
+        return sum(float((arrays[f"d_{y}"] * value).sum()) for y, value in pairs)
+
+    for name in xs or [n for n, value in inputs.items() if value.dtype.kind == "f"]:
+        slopes = np.zeros_like(inputs[name])
+        for index in np.ndindex(slopes.shape):
+            ends = weighed(name, index, STEP), weighed(name, index, -STEP)
+            slopes[index] = (ends[0] - ends[1]) / (2 * STEP)
+        ours = found.get(f"{name}_grad", np.zeros_like(slopes))
+        np.testing.assert_allclose(ours, slopes, rtol=rtol, atol=1e-9)
+    return found
 
 
 def run(of: ir.Model, **feeds: Any) -> dict[str, Any]:

@@ -2,9 +2,11 @@ from graph.text import model, values
 from onnxtrain.graph.edit import (
     blank_unused_outputs,
     collected_names,
+    detach,
     extra_output,
     is_used,
     remove_dead,
+    taken_names,
     unique_name,
     value_names,
 )
@@ -24,13 +26,14 @@ def test_names_of_subgraphs_are_taken_too() -> None:
 
 def test_names_are_collected_once_for_many_new_ones() -> None:
     graph = model(IF).graph
-    with collected_names(graph) as taken:
-        with collected_names(graph) as inner:
-            assert inner is taken
+    with collected_names(graph):
+        taken = taken_names(graph)
+        with collected_names(graph):
+            assert taken_names(graph) is taken
         assert [unique_name(graph, "b") for _ in range(3)] == ["b_2", "b_3", "b_4"]
         taken.add("new")
         assert unique_name(graph, "new") == "new_2"
-    assert unique_name(graph, "new") == "new"
+    assert unique_name(graph, "new") == "new" and taken_names(graph) is not taken
 
 
 def test_use_is_reading_or_returning() -> None:
@@ -96,3 +99,19 @@ def test_outputs_in_between_stay_unnamed() -> None:
     added = extra_output(graph[0], 2, "inv_std")
     assert [v.name for v in graph[0].outputs] == ["y", "", "inv_std"]
     assert added is graph[0].outputs[2]
+
+
+def test_a_chain_of_dead_nodes_goes_at_once() -> None:
+    graph = model("(float[2] x) => (float[2] y) { a = Abs(x)  b = Neg(a)  y = Exp(x) }").graph
+    remove_dead(graph)
+    assert [node.op_type for node in graph] == ["Exp"]
+    assert [node.op_type for node, _ in graph.inputs[0].uses()] == ["Exp"]
+
+
+def test_a_detached_node_reads_nothing() -> None:
+    graph = model("(float[2] x) => (float[2] y) { a = Add(x, x)  y = Exp(x) }").graph
+    node = graph[0]
+    detach(node)
+    assert set(node.inputs) == {None} and node.graph is graph
+    graph.remove([node], safe=True)
+    assert [node.op_type for node in graph] == ["Exp"]

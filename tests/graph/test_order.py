@@ -27,3 +27,14 @@ def test_nodes_in_order_stay_where_they_are():
 def test_a_circle_is_refused():
     with pytest.raises(ModelError):
         load_model(proto("(float[2] x) => (float[2] y) { y = Add(x, h)  h = Neg(y) }"))
+
+
+def test_what_a_body_reads_comes_before_its_node():
+    text = """(float[2] x, bool c) => (float[2] y) {
+        y = If<then_branch = t () => (float[2] a) { a = Neg(h) },
+               else_branch = e () => (float[2] b) { b = Identity(h) }>(c)
+        h = Abs(x)
+    }"""
+    feeds = {"x": np.asarray([1, -2], np.float32), "c": np.asarray(True)}
+    (found,) = InferenceSession(proto(text)).run(None, feeds)
+    assert found.tolist() == [-1.0, -2.0]

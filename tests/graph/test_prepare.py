@@ -4,7 +4,7 @@ import pytest
 
 from graph.text import model, values
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.prepare import complete, prepare
 from onnxtrain.types import DataType
 
 
@@ -47,3 +47,15 @@ def test_a_broken_graph_is_refused() -> None:
     of.graph[1].outputs[0].name = "y"
     with pytest.raises(GraphError, match="two definitions"):
         prepare(of)
+
+
+def test_what_was_added_to_a_prepared_model_is_completed() -> None:
+    of = prepare(model("(float[N,3] x) => (float[N,3] y) { y = Neg(x) }"))
+    one = ir.node("Constant", [], {"value": ir.tensor([2.0], DataType.FLOAT)})
+    one.outputs[0].name = "one"
+    product = ir.node("Mul", [of.graph.outputs[0], one.outputs[0]])
+    product.outputs[0].name = "z"
+    of.graph.extend([one, product])
+    complete(of)
+    assert [node.op_type for node in of.graph] == ["Neg", "Mul"] and product.name
+    assert str(values(of)["z"].shape) == "[N,3]" and "one" in of.graph.initializers

@@ -54,3 +54,15 @@ def test_nodes_of_subgraphs_are_checked() -> None:
     )
     with pytest.raises(GraphError, match="'k' for B"):
         check_types(of)
+
+
+def test_a_node_that_differs_from_sound_ones_in_its_types_alone_is_named() -> None:
+    of = model(
+        "(float[2] x, int64[2] k) => (float[2] y) { a = Add(x, x)  b = Add(k, k)  y = Add(a, b) }"
+    )
+    for node in of.graph:
+        first = node.inputs[0]
+        assert first is not None
+        node.outputs[0].type = first.type
+    with pytest.raises(GraphError, match="'b' for B is tensor\\(int64\\)"):
+        check_types(of)

@@ -12,11 +12,14 @@ from onnxtrain.kernels.fast import compiled
 class Kernel:
     """Stands for what Triton compiled: notes what is launched."""
 
+    packed_metadata, function = (4, 1, 0), 99
+
     def __init__(self) -> None:
         self.launched: list[tuple[object, ...]] = []
 
-    def __getitem__(self, grid):
-        return lambda *arguments, stream: self.launched.append((grid, arguments, stream))
+    def run(self, x, y, z, stream, function, metadata, *rest):
+        assert (function, metadata, rest[:3]) == (self.function, self.packed_metadata, (None,) * 3)
+        self.launched.append(((x, y, z), rest[3:], stream))
 
 
 class Jit:
@@ -35,7 +38,7 @@ class Jit:
 
 @pytest.fixture
 def jit(monkeypatch: pytest.MonkeyPatch) -> Jit:
-    active = SimpleNamespace(get_current_device=lambda: 0, get_current_stream=lambda device: 7)
+    active = SimpleNamespace(get_current_stream=lambda device: 7)
     monkeypatch.setattr(compiled, "driver", SimpleNamespace(active=active))
     monkeypatch.setattr(compiled, "interpreted", lambda: False)
     return Jit()
@@ -49,7 +52,7 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_arguments(jit: Jit) -> None:
     function[(5, 2)](*later, num_warps=4)
     ((grid, arguments, stream),) = jit.kernel.launched
     assert (grid, stream, jit.compiled) == ((5, 2, 1), 7, 1)
-    assert all(a is b for a, b in zip(arguments, later, strict=True))
+    assert arguments == (room[4:].data_ptr(), 16, 0.7, True)
     kinds = [
         (room[1:], 16, 0.5, True),
         (room.half(), 16, 0.5, True),
@@ -68,6 +71,22 @@ def test_kinds_are_forgotten_before_they_are_too_many(
 ) -> None:
     monkeypatch.setattr(compiled, "MOST_KINDS", 2)
     function = compiled.Compiled(jit)
+    room = torch.zeros(1)
     for size in range(5):
-        function[(1,)](size, num_warps=1)
+        function[(1,)](room, size, num_warps=1)
     assert len(function.known) <= 2 and jit.compiled == 5
+
+
+def test_a_tensor_elsewhere_is_another_kind(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton says what it thinks of a tensor in the host's memory; an address alone does not."""
+    function = compiled.Compiled(jit)
+    places = iter([0, 0, 0, -1, 0, 0, 0])
+    monkeypatch.setattr(compiled, "_device_of", lambda tensor: next(places))
+    for _ in range(3):
+        function[(1,)](torch.zeros(4), torch.zeros(4), num_warps=1)
+    assert jit.compiled == 2 and len(jit.kernel.launched) == 1
+
+
+def test_tensors_come_first(jit: Jit) -> None:
+    with pytest.raises(TypeError, match="first arguments"):
+        compiled.Compiled(jit)[(1,)](torch.zeros(1), 1, torch.zeros(1), num_warps=1)

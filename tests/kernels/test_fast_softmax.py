@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from kernels.test_fast import aten, drawn, module, near, on_devices
 
@@ -44,3 +45,85 @@ def test_softmax(device: str, dtype: str, log: bool) -> None:
         assert bool((hidden == (float("-inf") if log else 0.0)).all())
     x.fill_(float("-inf"))
     assert bool(module("softmax").softmax(x, axis, log=log).isnan().all())
+
+
+def words(pairs: Tensor) -> Tensor:
+    """Pairs of float32 along the last axis as one number of 64 bits each."""
+    return pairs.flip(-1).contiguous().view(torch.int64).squeeze(-1)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_parts_of_a_row(log: bool) -> None:
+    """Each program alone, as an interpreter must run it, among words that the others have left."""
+    quick, (rows, columns, part) = module("softmax"), (2, 40, 16)
+    x = drawn(rows, columns, device="cpu", dtype="float32")
+    x[0, 16:32] = float("-inf")
+    cut = torch.nn.functional.pad(x, (0, 8), value=float("-inf")).view(rows, 3, part)
+    top = cut.amax(-1)
+    sums = (cut - top.clamp(min=-1e30).unsqueeze(-1)).exp().sum(-1)
+    left = words(torch.stack([top, sums], -1)).reshape(-1)
+    y, seen = torch.zeros_like(x), []
+    for number in range(rows * 3):
+        board = torch.cat([torch.tensor([number]), left])
+        board[1 + number] = 0
+        quick._parts[(1,)](y, x, board, 0, columns, log, 3, 4, part, num_warps=1, maxnreg=None)
+        seen.append(board[1 + number])
+    torch.testing.assert_close(y, (torch.log_softmax if log else torch.softmax)(x, 1))
+    found = torch.stack(seen).view(torch.float32).view(-1, 2).flip(-1)
+    torch.testing.assert_close(found, torch.stack([top, sums], -1).view(-1, 2))
+
+
+def test_parts_of_columns() -> None:
+    quick, (size, inner, part, wide) = module("softmax"), (20, 6, 8, 4)
+    x = drawn(size, inner, device="cpu", dtype="float32")
+    cut = torch.nn.functional.pad(x, (0, 2, 0, 4), value=float("-inf")).view(3, part, 2, wide)
+    top = cut.amax(1)
+    sums = (cut - top.clamp(min=-1e30).unsqueeze(1)).exp().sum(1)
+    left = words(torch.stack([top, sums], -1)).transpose(0, 1).reshape(-1)
+    y = torch.zeros_like(x)
+    for number in range(6):
+        board = torch.cat([torch.tensor([number]), left])
+        board[1 + number * wide : 1 + (number + 1) * wide] = 0
+        shape = size, inner, False, 3, 4, part, wide
+        quick._columns[(1,)](y, x, board, 0, *shape, num_warps=1, maxnreg=None)
+        assert bool((board[1:] != 0).all())
+    torch.testing.assert_close(y, torch.softmax(x, 0))
+
+
+def test_parts_of_gradients() -> None:
+    quick, (rows, columns, part) = module("softmax_grad"), (2, 40, 16)
+    dy, x = (drawn(rows, columns, device="cpu", dtype="float32") for _ in range(2))
+    y = torch.softmax(x, 1)
+    dy[0, 16:32] = 0
+    sums = torch.nn.functional.pad(dy * y, (0, 8)).view(rows, 3, part).sum(-1)
+    left = words(torch.stack([torch.ones_like(sums), sums], -1)).reshape(-1)
+    dx = torch.zeros_like(x)
+    for number in range(rows * 3):
+        board = torch.cat([torch.tensor([number]), left])
+        board[1 + number] = 0
+        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part
+        quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
+        assert board[1 + number] != 0
+    torch.testing.assert_close(dx, aten._softmax_backward_data(dy, y, 1, torch.float32))
+
+
+def test_shapes_that_are_not_taken() -> None:
+    """Programs that wait for each other must all fit on the device."""
+    for name in ("softmax", "softmax_grad"):
+        takes = module(name).takes
+        assert takes(torch.empty(4, 5), -1) and not takes(torch.empty(4, 5), 2)
+        assert not takes(torch.empty(4, 0), 1) and not takes(torch.empty((1, 1 << 21)), 1)
+    fits = module("exchange").fits
+    large = torch.empty(1 << 22)
+    assert fits(1, torch.empty(3), 1) and fits(4, large, 4)
+    assert not fits(5, large, 4) and not fits(2, large, 1) and not fits(2, large[1:], 4)
+
+
+def test_ever_new_axes_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel is compiled for each."""
+    axis = module("axis")
+    monkeypatch.setattr(axis, "_SHAPES", set())
+    monkeypatch.setattr(axis, "MOST_SHAPES", 2)
+    takes = module("softmax").takes
+    found = [takes(torch.empty(2, size, 3), 1) for size in (4, 5, 6, 4, 6)]
+    assert found == [True, True, False, True, False]

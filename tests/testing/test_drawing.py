@@ -65,7 +65,13 @@ def test_inputs_that_never_fit_are_an_error_with_the_reason():
         draw_feeds(prepare(model(text)), lambda feeds: exec("raise ValueError('too small')"))
 
 
-def test_text_cannot_be_made_up():
+def test_text_is_made_up_of_words():
     text = "(string[N] x) => (string[N] y) { y = Identity(x) }"
+    words = feeds_of(text)["x"]
+    assert words.dtype == object and all(isinstance(word, str) for word in words)
+
+
+def test_complex_numbers_cannot_be_made_up():
+    text = "(complex64[N] x) => (complex64[N] y) { y = Identity(x) }"
     with pytest.raises(FeedError, match="cannot make up input 'x'"):
         feeds_of(text)

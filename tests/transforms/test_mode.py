@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
-from onnxtrain import InferenceSession
+from onnxtrain import InferenceSession, Trainer
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from training.small import model_of, normal
@@ -162,3 +163,29 @@ def test_evaluation_form_reaches_into_branches():
     EvaluationForm()(model)
     (y,) = run(model, c=np.array(True), x=np.ones(4, np.float32))
     np.testing.assert_array_equal(y, np.ones(4))
+
+
+def test_batch_norm_by_place_trains_like_one_of_flat_data():
+    rows, places = (_trained(shape) for shape in ((6,), (2, 3)))
+    for name, value in rows.items():
+        np.testing.assert_array_equal(places[name].ravel(), value.ravel())
+    assert places["mean"].shape == (2, 3) and places["mean"].any()
+
+
+def _trained(shape):
+    sizes, spatial = ",".join(map(str, shape)), int(len(shape) == 1)
+    text = f"""<ir_version: 8, opset_import: ["": 8]> places (float[n,{sizes}] x) => (float[n,2] y)
+        {{ a = Mul(x, k) b = BatchNormalization<spatial={spatial}>(a, scale, shift, mean, var)
+           r = Relu(b) f = Flatten(r) y = MatMul(f, head) }}"""
+    proto = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    values = {name: random.uniform(0.5, 2, shape) for name in ("k", "scale", "shift", "var")}
+    values |= {"mean": np.zeros(shape), "head": random.normal(size=(6, 2))}
+    for name, value in values.items():
+        tensor = onnx.numpy_helper.from_array(value.astype(np.float32), name)
+        proto.graph.initializer.append(tensor)
+    trainer = Trainer(proto, loss="cross_entropy", lr=0.05, device="cpu")
+    x = random.normal(size=(8, *shape)).astype(np.float32)
+    for _ in range(3):
+        trainer.step({"x": x, "labels": np.arange(8) % 2})
+    return {p.name: p.tensor.numpy() for p in trainer.state.parameters.in_order()}

@@ -15,15 +15,9 @@ WHOLE = (
     "(uint8[2,2] x) => (float[2,2] y) <int8[2,2] w = {1, 2, 3, 4}> "
     "{ p = MatMulInteger(x, w) y = Cast<to=1>(p) }"
 )
-LINEAR = (
-    "(float[2,2] x) => (float[2,1] y) "
-    "{ y = ai.onnx.ml.LinearRegressor<coefficients=[1.0, 2.0]>(x) }"
-)
-TREE = (
-    "(float[2,1] x) => (float[2,1] y) { y = ai.onnx.ml.TreeEnsembleRegressor<n_targets=1, "
-    "nodes_treeids=[0], nodes_nodeids=[0], nodes_featureids=[0], nodes_values=[0.0], "
-    'nodes_modes=["LEAF"], nodes_truenodeids=[0], nodes_falsenodeids=[0], target_treeids=[0], '
-    "target_nodeids=[0], target_ids=[0], target_weights=[1.0]>(x) }"
+SCALED = (
+    "(float[2,2] x) => (float[2,2] y) "
+    "{ y = ai.onnx.ml.Scaler<offset=[1.0, 2.0], scale=[1.0, 2.0]>(x) }"
 )
 
 
@@ -31,16 +25,30 @@ TREE = (
     ("text", "told"),
     [
         (WHOLE, r"'w' \(int8\): stored as whole numbers; quantise the model in the QDQ"),
-        (LINEAR, "ai.onnx.ml::LinearRegressor: its numbers are attributes"),
-        (TREE, "ai.onnx.ml::TreeEnsembleRegressor: decision trees have no gradient"),
+        (SCALED, "ai.onnx.ml::Scaler: its numbers are settings of the node"),
     ],
-    ids=["whole numbers", "attributes", "trees"],
+    ids=["whole numbers", "settings"],
 )
 def test_where_the_numbers_are(text, told):
     model = proto(text)
     model.opset_import.add(domain="ai.onnx.ml", version=3)
     with pytest.raises(ParameterError, match=told):
         decide(prepare(load_model(model)))
+
+
+@pytest.mark.parametrize(
+    ("op", "cure"),
+    [
+        ("DecoderMaskedMultiHeadAttention", "before it was optimised for generating text"),
+        ("QMoE", "before it was quantised"),
+        ("Tokenizer", "feed the words or their ids"),
+    ],
+)
+def test_operators_that_make_no_sense_in_training_tell_what_helps(op, cure):
+    model = proto(f"(float[2] x) => (float[2] y) {{ y = com.microsoft.{op}(x) }}", ms=1)
+    model.opset_import[1].domain = "com.microsoft"
+    with pytest.raises(NoKernelError, match=f"{op}(.|\n)*{cure}"):
+        InferenceSession(model)
 
 
 def test_a_file_for_one_processor_tells_how_to_write_another():

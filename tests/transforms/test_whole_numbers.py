@@ -162,3 +162,22 @@ def test_numbers_that_are_read_otherwise_stay_as_they_are() -> None:
         ]
     )
     assert stored_weights(load_model(proto).graph) == {}
+
+
+@pytest.mark.parametrize("kind", ["float8e4m3fn", "float8e5m2"])
+def test_floats_of_eight_bits_are_trained(kind, tmp_path):
+    model = quantised(kind)
+    trainer = Trainer(model, loss=lambda y, _: y["y"].square().mean(), device="cpu", lr=0.2)
+    batch = {"x": np.random.default_rng(1).normal(size=(3, 6)).astype(np.float32)}
+    losses = [float(trainer.step(batch)) for _ in range(4)]
+    assert losses[-1] < losses[0]
+    trainer.save(tmp_path / "trained.onnx")
+    saved = onnx.load(tmp_path / "trained.onnx")
+    assert held(saved, "w").raw_data != held(model, "w").raw_data
+    assert held(saved, "w").data_type == held(model, "w").data_type
+    options = onnxruntime.SessionOptions()  # optimised, it takes these layers for whole numbers
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(saved.SerializeToString(), options)
+    want = trainer.predict(batch)["y"].numpy()
+    half_a_step_of_the_bias = 0.5 * onnx.numpy_helper.to_array(held(model, "bs")).max()
+    assert np.abs(session.run(None, batch)[0] - want).max() <= half_a_step_of_the_bias

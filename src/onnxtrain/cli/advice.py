@@ -25,8 +25,8 @@ DISCRETE = {
 
 
 def suggested_loss(model: ir.Model) -> str:
-    """The loss that the first output of a prepared model suggests, and why."""
-    output = model.graph.outputs[0]
+    """The loss that the first output with numbers of a prepared model suggests, and why."""
+    output = next((v for v in model.graph.outputs if v.dtype in FLOATS), model.graph.outputs[0])
     if output.dtype not in FLOATS:
         return f"none: output '{output.name}' is not floating point; name another with --output"
     producer = output.producer()

@@ -11,7 +11,7 @@ from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
 from onnxtrain.transforms.places import final_uses
-from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
+from onnxtrain.types import FLOATS, ML, ONNX, DataType, dtype_name, op_name
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "softmax_precision")
 """Attributes that hold an element type."""
@@ -73,6 +73,16 @@ def _check(model: ir.Model, dtype: DataType) -> None:
                     f"cannot turn the model into {dtype_name(dtype)}: node '{node.name}' "
                     f"({op_name(node.domain, node.op_type)}) does not take it as input {index}"
                 )
+        if node.domain == ML and dtype != DataType.FLOAT and _narrows(node, dtype):
+            raise GraphError(
+                f"cannot turn the model into {dtype_name(dtype)}: node '{node.name}' "
+                f"({op_name(node.domain, node.op_type)}) gives float whatever it is given"
+            )
+
+
+def _narrows(node: ir.Node, dtype: DataType) -> bool:
+    given = any(value is not None and value.dtype == dtype for value in node.inputs)
+    return given and any(value.dtype == DataType.FLOAT for value in node.outputs)
 
 
 def _version(node: ir.Node, model: ir.Model) -> int:

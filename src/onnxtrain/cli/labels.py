@@ -103,6 +103,8 @@ def _cure(name: str, low: int, high: int, count: int, first: int) -> str:
 
 def _classes(trainer: Trainer, goal: Goal, arrays: dict[str, Any], labels: Any) -> int:
     """How many classes there are, from the model's output or else from a trial of one sample."""
+    from onnxtrain.cli.metrics import scores_of
+
     output = trainer.loss_output_names[0]
     axis = 1 if goal.kind == CLASSES else -1
     shape = trainer.output_shapes[output]
@@ -110,7 +112,7 @@ def _classes(trainer: Trainer, goal: Goal, arrays: dict[str, Any], labels: Any) 
     if shape is None or not told or (goal.kind == CLASSES and None in shape[2:]):
         size = _trial_size(trainer)
         inputs = {key: arrays[key][:size] for key in trainer.input_names}
-        shape = tuple(trainer.predict(inputs)[output].shape)
+        shape = tuple(scores_of(trainer, inputs).shape)
         if goal.kind == CLASSES and (shape[0], *shape[2:]) != (size, *labels.shape[1:]):
             raise FeedError(
                 f"labels of shape {list(labels[:size].shape)} do not fit scores of shape "

@@ -159,12 +159,20 @@ def measure(
     return figures
 
 
+def scores_of(trainer: Trainer, inputs: dict[str, Any]) -> torch.Tensor:
+    """What the loss takes first, for some inputs; maps from labels to scores are rows of scores."""
+    found: Any = trainer.predict(inputs)[trainer.loss_output_names[0]]
+    if isinstance(found, list):
+        return torch.tensor([list(row.values()) for row in found])
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
 def _compared(
     trainer: Trainer, batch: dict[str, Any], goal: Goal
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Answers and targets of one batch, without labels that do not count."""
-    outputs = trainer.predict({name: batch[name] for name in trainer.input_names})
-    scores = outputs[trainer.loss_output_names[0]]
+    scores = scores_of(trainer, {name: batch[name] for name in trainer.input_names})
     if goal.name == "next_token":
         whole = {name: batch[name].ndim == 2 and batch[name].dtype.kind in "iu" for name in batch}
         targets = torch.as_tensor(batch[str(token_input(whole))])[:, 1:].to(scores.device)

@@ -19,6 +19,7 @@ from onnxtrain.gradients.signals import is_signal
 from onnxtrain.graph.bodies import body_tensors
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import value_names
+from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.lift import lift
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
@@ -80,6 +81,7 @@ class GradientGraph:
     seeds: dict[str, str]
 
 
+@collecting_later()
 def gradient_graph(
     model: ModelLike,
     xs: str | Iterable[str],

@@ -11,6 +11,7 @@ from onnxtrain.gradients.rules import find_rule
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.functions import expand_functions
+from onnxtrain.graph.walk import all_nodes
 
 
 def expand_without_rule(model: ir.Model, xs: Iterable[str], ys: Iterable[str]) -> ir.Model:
@@ -27,7 +28,7 @@ def expand_without_rule(model: ir.Model, xs: Iterable[str], ys: Iterable[str]) -
         version = opset_of(node, model.opset_imports)
         return find_rule(node.domain, node.op_type, version) is not None
 
-    if all(has_rule(node) for node in model.graph.all_nodes()):
+    if all(has_rule(node) for node in all_nodes(model.graph)):
         return model
     return expand_functions(model, has_rule, lambda: _between(model.graph, starts, ends))
 

@@ -61,18 +61,24 @@ def batch_normalization(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Gra
     if not training:
         return _fixed_statistics(op, node, dys[0])
     x, _, _, mean, _ = operands(node)
-    wide = by_channel(op, node, op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x)
+    wide = by_channel(op, op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x, _shared(node))
     center, _, inverse = normal(op, wide, PER_CHANNEL, real(node, "epsilon", 1e-5))
     statistics = [op.cast(op.Reshape(s, op.ints([-1])), mean) for s in (center, inverse)]
     direct = _batch_statistics(op, node, dys[0], statistics[0], statistics[1])
     return [*_joined(op, direct, _through_statistics(op, node, dys, inverted=False))]
 
 
-def by_channel(op: Ops, node: ir.Node, x: ir.Value) -> ir.Value:
-    """[N, C, everything else]: a lone axis has one channel, and without ``spatial`` all differ."""
+def by_channel(op: Ops, x: ir.Value, shared: bool = True) -> ir.Value:
+    """[N, C, everything else]: a lone axis has one channel; what is not shared, one per place."""
     if rank_of(x) == 1:
         return op.Reshape(x, op.ints([-1, 1, 1]))
-    return op.rows(x) if attribute(node, "spatial", 1) else op.Reshape(x, op.ints([0, -1, 1]))
+    return op.rows(x) if shared else op.Reshape(x, op.ints([0, -1, 1]))
+
+
+def _shared(node: ir.Node) -> bool:
+    """Whether all places of a channel share its parameters; else those have more axes."""
+    scale = operands(node)[1]
+    return bool(attribute(node, "spatial", 1)) and (rank_of(scale) or 1) == 1
 
 
 def _joined(op: Ops, direct: Sequence[Grad], others: Sequence[Grad]) -> list[Grad]:
@@ -86,11 +92,11 @@ def _batch_statistics(
     x, scale = operands(node)[:2]
     if dy is None:
         return [None] * 5
-    plain = rank_of(x) != 1 and attribute(node, "spatial", 1)
-    rows = [dy, x] if plain else [by_channel(op, node, value) for value in (dy, x)]
-    weight = scale if plain else op.Reshape(scale, op.ints([-1]))
+    plain = rank_of(x) != 1 and _shared(node)
+    rows = [dy, x] if plain else [by_channel(op, value, _shared(node)) for value in (dy, x)]
+    weights = [scale, mean, inverse]
+    states = [*rows, *(weights if plain else [op.Reshape(w, op.ints([-1])) for w in weights])]
     epsilon = real(node, "epsilon", 1e-5)
-    states = [*rows, weight, mean, inverse]
     found = op.BatchNormalizationGrad(*states, epsilon=epsilon, _outputs=3, _domain=MS)
     if plain:
         return [*found, None, None]
@@ -114,7 +120,7 @@ def _through_statistics(
     momentum, epsilon = real(node, "momentum", 0.9), real(node, "epsilon", 1e-5)
 
     def formula(op: Ops, x: ir.Value, mean: ir.Value, var: ir.Value) -> list[ir.Value]:
-        rows = op.cast(by_channel(op, node, x), mean)
+        rows = op.cast(by_channel(op, x, _shared(node)), mean)
         center = op.reduce("ReduceMean", rows, PER_CHANNEL)
         offset = op.Sub(rows, center)
         spread = op.reduce("ReduceMean", op.Mul(offset, offset), PER_CHANNEL)
@@ -141,7 +147,7 @@ def _fixed_statistics(op: Ops, node: ir.Node, dy: Grad) -> list[Grad]:
         value if rank_of(value) == 1 else op.Reshape(value, op.ints([-1])) for value in parameters
     ]
     scale = flat[0]
-    grad, data = (op.cast(by_channel(op, node, value), scale) for value in (dy, x))
+    grad, data = (op.cast(by_channel(op, value, _shared(node)), scale) for value in (dy, x))
     center, spread = op.cast(flat[2], scale), op.cast(flat[3], scale)
     epsilon = op.scalar(real(node, "epsilon", 1e-5), scale)
     r = op.Reciprocal(op.Sqrt(op.Add(spread, epsilon)))

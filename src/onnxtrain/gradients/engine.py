@@ -18,12 +18,20 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError
 from onnxtrain.gradients.rules import Pair, Rule, find_rule
+from onnxtrain.gradients.selected import Guarded, fragile
 from onnxtrain.gradients.sequence import sum_of
 from onnxtrain.gradients.signals import all_of, is_signal
 from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.edit import blank_unused_outputs, collected_names, is_used, reads, unique_name
+from onnxtrain.graph.edit import (
+    blank_unused_outputs,
+    collected_names,
+    is_used,
+    reads,
+    taken_names,
+    unique_name,
+)
 from onnxtrain.graph.lean import measure_early, share_equal
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.tidy import unshadow
@@ -158,11 +166,11 @@ class _Backward:
         self.root = graph if root is None else root
         self.xs = list(dict.fromkeys(xs))
         self.reached = depends_on(graph, self.xs)
+        self.fragile = fragile(graph, Ops(self.root, "").opset)
         self.arrived: dict[ir.Value, _Arrived] = {}
         self.blocked: set[ir.Value] = set()
         self.missing: dict[str, list[str]] = {}
-        with collected_names(self.root) as taken:
-            self.taken = taken
+        self.taken = taken_names(self.root)
         self.fixed = {seed for _, seed in seeds}
         self.own: set[ir.Node | None] = set()
         self.constants = set(self.root.initializers)
@@ -196,19 +204,28 @@ class _Backward:
             self._apply(rule, node, wanted)
 
     def _apply(self, rule: Rule, node: ir.Node, wanted: Sequence[ir.Value]) -> None:
-        op = Ops(self.root, f"{node.name}_Grad/")
         dys = [self._total(v) if v in self.arrived else None for v in node.outputs]
         self._check_outputs(rule, node, dys)
+        op = self._builder(node, dys[0])
         try:
             pairs = rule.pairs(op, node, dys, wanted)
         except MissingRules as missing:
             self._miss(missing.operators, wanted)
             return
+        if isinstance(op, Guarded):
+            pairs = op.kept(pairs)
         self._append(op.nodes)
         for value, grad in pairs:
             if value in self.reached:
                 self._check(node, value, grad)
                 self._arrive(value, grad)
+
+    def _builder(self, node: ir.Node, dy: ir.Value | None) -> Ops:
+        """Where the rule of a node emits its gradient."""
+        prefix = f"{node.name}_Grad/"
+        if dy is None or node not in self.fragile:
+            return Ops(self.root, prefix)
+        return Guarded(self.root, prefix, dy)
 
     def _miss(self, operators: Mapping[str, Sequence[str]], wanted: Sequence[ir.Value]) -> None:
         """Remember operators without a rule; what stands before them is not blamed as well."""

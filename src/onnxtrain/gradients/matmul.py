@@ -22,7 +22,7 @@ def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return [_product(op, dy, b, trans_b=1), _product(op, a, dy, trans_a=1)]
     da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
     if rank_b == 2 and rank_a is not None:
-        return [da, _product(op, _rows(op, a), _rows(op, dy), trans_a=1)]
+        return [da, _product(op, _rows(op, a, rank_a), _rows(op, dy, rank_a), trans_a=1)]
     return [da, op.unbroadcast(op.FusedMatMul(a, dy, transA=1, _domain=MS), to=b)]
 
 
@@ -35,13 +35,10 @@ def _product(
     return op.FusedMatMul(a, b, alpha=alpha, transA=trans_a, transB=trans_b, _domain=MS)
 
 
-def _rows(op: Ops, x: ir.Value) -> ir.Value:
+def _rows(op: Ops, x: ir.Value, rank: int) -> ir.Value:
     """All leading dimensions merged into one."""
     last = dim_of(x, -1)
-    if last is not None:
-        return op.Reshape(x, op.ints([-1, last]))
-    tail = op.Gather(op.Shape(x), op.ints([-1]), axis=0)
-    return op.Reshape(x, op.Concat(op.ints([-1]), tail, axis=0))
+    return op.Reshape(x, op.ints([-1, last])) if last else op.Flatten(x, axis=rank - 1)
 
 
 def _with_vectors(
@@ -50,15 +47,20 @@ def _with_vectors(
     """A vector counts as a row on the left and as a column on the right."""
     row, column = rank_of(a) == 1, rank_of(b) == 1
     if column:
-        dy = op.unsqueeze(dy, [need_rank(dy, "MatMul")])
+        dy = op.unsqueeze(dy, [_last(op, dy)])
     if row:
-        dy = op.unsqueeze(dy, [need_rank(dy, "MatMul") - 1])
+        dy = op.unsqueeze(dy, [_last(op, dy) - 1])
     matrix_a = op.unsqueeze(a, [0]) if row else a
     matrix_b = op.unsqueeze(b, [1]) if column else b
     da = op.FusedMatMul(dy, matrix_b, transB=1, alpha=alpha, _domain=MS)
     db = op.FusedMatMul(matrix_a, dy, transA=1, alpha=alpha, _domain=MS)
     da, db = op.unbroadcast(da, to=matrix_a), op.unbroadcast(db, to=matrix_b)
     return [op.squeeze(da, [0]) if row else da, op.squeeze(db, [1]) if column else db]
+
+
+def _last(op: Ops, x: ir.Value) -> int:
+    """Where a new last axis goes; the first versions of Unsqueeze count from the front."""
+    return -1 if op.opset >= 11 else need_rank(x, "MatMul")
 
 
 @gradient("Gemm")

@@ -10,7 +10,7 @@ from onnxtrain.gradients.known import operands, to_first
 from onnxtrain.gradients.rules import Grad, gradient, no_gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import ML, MS
+from onnxtrain.types import ML, MS, OWN
 
 no_gradient("Binarizer", "CategoryMapper", "LabelEncoder", "OneHotEncoder", domain=ML)
 no_gradient("CastMap", "DictVectorizer", "ZipMap", domain=ML)
@@ -28,6 +28,12 @@ def recorded(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def scored(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """The same, through the scores; the labels are constant."""
     return pulled_back(op, node, [None, *dys[1:]])
+
+
+@gradient("WithWeights", domain=OWN, all_outputs=True)
+def with_weights(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """To inputs and weights; labels are constant."""
+    return pulled_back(op, node, dys)
 
 
 @gradient("ArrayFeatureExtractor", domain=ML)

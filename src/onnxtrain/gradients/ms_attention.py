@@ -15,8 +15,10 @@ from onnxtrain.types import MS
 
 @gradient(
     "Attention",
+    "CausalConvWithState",
     "EmbedLayerNormalization",
     "GatedRelativePositionBias",
+    "LinearAttention",
     "MultiHeadAttention",
     "PackedAttention",
     "PackedMultiHeadAttention",
@@ -41,11 +43,12 @@ def group_query_attention(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
     return pulled_back(op, node, dys, unread=[6] if without_past else [])
 
 
-@gradient("RotaryEmbedding", domain=MS)
+@gradient("MRotaryEmbedding", "RotaryEmbedding", domain=MS)
 def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """A rotation is undone by the opposite one; caches that are trained have a gradient too."""
     _, positions, cos, sin = operands(node)
-    dx = op.RotaryEmbedding(dy, positions, cos, op.Neg(sin), **forwarded(node), _domain=MS)
+    turn = getattr(op, node.op_type)
+    dx = turn(dy, positions, cos, op.Neg(sin), **forwarded(node), _domain=MS)
     return [dx, *pulled_back(op, node, [dy])[1:]]
 
 

@@ -76,12 +76,20 @@ def _inside(op: Ops, node: ir.Node, ratio: ir.Value, zero: Grad) -> ir.Value:
     """Where the rounded value is between the limits of the type."""
     dtype = node.outputs[0].dtype
     assert dtype is not None
-    rounded = ratio if dtype.is_floating_point() else op.Round(ratio)
+    rounded = ratio if dtype.is_floating_point() else _rounded(op, ratio)
     if zero is not None:
         rounded = op.Add(rounded, _aligned(op, node, _number(op, node, zero, ratio), ratio))
     info = (ml_dtypes.finfo if dtype.is_floating_point() else ml_dtypes.iinfo)(dtype.numpy())
     low, high = (op.scalar(float(limit), ratio) for limit in (info.min, info.max))
     return op.Not(op.Or(op.Less(rounded, low), op.Greater(rounded, high)))
+
+
+def _rounded(op: Ops, ratio: ir.Value) -> ir.Value:
+    """The nearest whole numbers; opset 10 rounds only what is so large that fractions are lost."""
+    if op.opset >= 11:
+        return op.Round(ratio)
+    large = op.scalar(1.5 * 2**23, ratio)
+    return op.Sub(op.Add(ratio, large), large)
 
 
 def _number(op: Ops, node: ir.Node, zero: ir.Value, like: ir.Value) -> ir.Value:

@@ -132,7 +132,7 @@ def _by_channel(op: Ops, node: ir.Node, gs: Sequence[Grad], bias: Grad) -> list[
     epsilon = real(node, "epsilon", 1e-5)
 
     def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
-        grad, data = (by_channel(op, node, _wide(op, value)) for value in (dy, x))
+        grad, data = (by_channel(op, _wide(op, value)) for value in (dy, x))
         _, n, r = normal(op, data, PER_CHANNEL, epsilon)
         factor = op.unsqueeze(op.cast(scale, grad), [1])
         if bias is not None:

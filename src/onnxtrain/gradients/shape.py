@@ -72,6 +72,8 @@ def tile(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy seen as [r0, d0, r1, d1, ...] and summed over the repeats r."""
     x, repeats = operands(node)
     copies, sizes = ints_of(repeats), op.shape(x)
+    if 0 in [*(copies or ()), *(ints_of(sizes) or ())]:
+        return [op.filled(0, shape_of=x, like=x), None]
     rank = rank_of(x) if copies is None else len(copies)
     if copies is not None and ints_of(sizes) is not None:
         pairs = zip(copies, ints_of(sizes) or [], strict=True)
@@ -79,7 +81,7 @@ def tile(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     else:
         columns = op.unsqueeze(repeats, [1]), op.unsqueeze(sizes, [1])
         interleaved = op.Reshape(op.Concat(*columns, axis=1), op.ints([-1]))
-    split = op.Reshape(dy, interleaved)
+    split = op.reshape_exactly(dy, interleaved)
     if rank is not None:
         return [op.reduce_sum(split, list(range(0, 2 * rank, 2)), keepdims=False), None]
     every_other = op.Range(op.const(0), op.Size(interleaved), op.const(2))

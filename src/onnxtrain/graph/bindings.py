@@ -68,6 +68,22 @@ def signature(node: ir.Node, version: int) -> Signature | None:
     return _signatures[key]
 
 
+Kind = DataType | ir.TypeProtocol | None
+"""The type of a value; that of a tensor is its element type alone, which compares faster."""
+
+
+def kinds(node: ir.Node) -> tuple[tuple[Kind, ...], tuple[Kind, ...]]:
+    """The types of a node's inputs and outputs; None where none is known or nothing is passed."""
+    read = tuple([None if value is None else kind(value) for value in node.inputs])
+    return read, tuple([kind(value) for value in node.outputs])
+
+
+def kind(value: ir.Value) -> Kind:
+    """The type of a value."""
+    type_ = value.type
+    return type_.dtype if type(type_) is ir.TensorType else type_
+
+
 def bound_types(node: ir.Node, version: int) -> dict[str, DataType | None]:
     """Element types by the schema's type names (``T``, ``Tind``); empty without a schema."""
     known = signature(node, version)

@@ -170,13 +170,15 @@ class Ops:
     def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
         """The value in the shape of another; at most one symbolic dimension stays a literal -1."""
         if like.shape is None:
-            return self._reshape_exactly(x, self.Shape(like))
+            return self.reshape_exactly(x, self.Shape(like))
         dims = [d if isinstance(d, int) else -1 for d in like.shape]
-        if dims.count(-1) > 1 or (0 in dims):
-            return self._reshape_exactly(x, self.Shape(like))
+        if 0 in dims:
+            return self.filled(0, shape_of=like, like=x)
+        if dims.count(-1) > 1:
+            return self.reshape_exactly(x, self.Shape(like))
         return self.Reshape(x, self.ints(dims))
 
-    def _reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
+    def reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
         """Reshape to sizes computed by the run, among which a 0 means 0."""
         return self.Reshape(x, shape, allowzero=1 if self.opset >= 14 else None)
 
@@ -197,7 +199,7 @@ class Ops:
     def _unbroadcast_at_run_time(self, grad: ir.Value, to: ir.Value) -> ir.Value:
         target = self.Shape(to)
         axes, _ = self.BroadcastGradientArgs(target, self.Shape(grad), _domain=MS, _outputs=2)
-        result = self._reshape_exactly(self.reduce_sum(grad, axes, keepdims=True), target)
+        result = self.reshape_exactly(self.reduce_sum(grad, axes, keepdims=True), target)
         result.shape = to.shape
         return result
 

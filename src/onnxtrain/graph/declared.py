@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of, same_dim
-from onnxtrain.graph.walk import all_nodes
+from onnxtrain.graph.walk import all_graphs, all_nodes
 from onnxtrain.types import ONNX
 
 _GIVEN = 2
@@ -26,7 +26,7 @@ _OUTSIDE = frozenset({"ATen", "PythonOp", "PythonOpGrad", "Recv", "TritonOp"})
 
 def forget_negative(model: ir.Model) -> None:
     """Make sizes below 0 unknown ones, in place."""
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
         for value in values:
             if value.shape is not None and any(isinstance(d, int) and d < 0 for d in value.shape):
@@ -38,7 +38,7 @@ def forget_negative(model: ir.Model) -> None:
 def undeclare(model: ir.Model) -> dict[ir.Value, ir.Shape]:
     """Take the shapes off what known operators compute and Loops carry, in place; gives them."""
     taken: dict[ir.Value, ir.Shape] = {}
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         for node in graph:
             values = list(node.outputs)
             if not any(value.shape is not None for value in values) or not _is_known(node, model):

@@ -12,34 +12,44 @@ from onnxtrain.graph import schemas
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
 
-_collected: dict[ir.Graph, set[str]] = {}
-"""Names of the graphs that are being worked on, see ``collected_names``."""
+_collected: dict[ir.Graph, set[str] | None] = {}
+"""Names of the graphs that are being worked on, None before they are needed."""
 
 
 @contextmanager
-def collected_names(graph: ir.Graph) -> Iterator[set[str]]:
-    """With: names of a graph are collected once instead of for every new one.
+def collected_names(graph: ir.Graph) -> Iterator[None]:
+    """With: names of a graph are collected once, if at all, instead of for every new one.
 
     Meanwhile whoever names a value adds the name, unless it has a builder's prefix.
     """
     if graph in _collected:
-        yield _collected[graph]
+        yield
         return
-    _collected[graph] = value_names(graph)
+    _collected[graph] = None
     try:
-        yield _collected[graph]
+        yield
     finally:
         del _collected[graph]
 
 
+def taken_names(graph: ir.Graph) -> set[str]:
+    """Every value name of a graph and its subgraphs; one set as long as names are collected."""
+    names = _collected.get(graph)
+    if names is None:
+        names = value_names(graph)
+        if graph in _collected:
+            _collected[graph] = names
+    return names
+
+
 def unique_name(graph: ir.Graph, wanted: str) -> str:
     """A value name that the graph does not use yet."""
-    with collected_names(graph) as taken:
-        name, count = wanted, 1
-        while name in taken or name in graph.initializers:
-            count += 1
-            name = f"{wanted}_{count}"
-        taken.add(name)
+    taken = taken_names(graph)
+    name, count = wanted, 1
+    while name in taken or name in graph.initializers:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken.add(name)
     return name
 
 
@@ -76,11 +86,23 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
+def detach(node: ir.Node) -> None:
+    """Let a node read nothing, so that it can be removed later, together with others.
+
+    Each removal looks through all outputs of the graph, and a training graph has many.
+    """
+    for index in range(len(node.inputs)):
+        node.replace_input_with(index, None)
+
+
 def remove_dead(graph: ir.Graph, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:
     """Remove nodes whose outputs nobody uses, and initializers that nobody reads."""
+    dead = []
     for node in reversed(list(graph)):
-        if not keep(node) and not any(is_used(value) for value in node.outputs):
-            graph.remove(node, safe=True)
+        if not any([is_used(value) for value in node.outputs]) and not keep(node):
+            detach(node)
+            dead.append(node)
+    graph.remove(dead, safe=True)
     for name, value in list(graph.initializers.items()):
         if not is_used(value) and not value.is_graph_input():
             del graph.initializers[name]
@@ -123,6 +145,15 @@ def extra_output(node: ir.Node, index: int, name: str, like: ir.Value | None = N
         if like is not None:
             value.type, value.shape = like.type, like.shape
     return value
+
+
+def declare_constant(value: ir.Value) -> None:
+    """Write the type and shape of a constant into its value."""
+    tensor = value.const_value
+    if tensor is not None and value.type is None:
+        value.type = ir.TensorType(tensor.dtype)
+    if tensor is not None and value.shape is None:
+        value.shape = ir.Shape(tensor.numpy().shape)
 
 
 def take_over(old: ir.Value, new: ir.Value) -> None:

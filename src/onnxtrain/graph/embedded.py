@@ -28,7 +28,7 @@ def define_embedded(model: ir.Model) -> None:
 
 
 def _carries(node: ir.Node) -> bool:
-    if (node.domain, node.op_type) != (MS, "TritonOp") or "onnx_string" not in node.attributes:
+    if node.op_type != "TritonOp" or node.domain != MS or "onnx_string" not in node.attributes:
         return False
     named = node.attributes.get("func_name")
     return not (named is not None and named.value)

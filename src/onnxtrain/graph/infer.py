@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
-from onnxtrain.graph.bindings import opset_of, paired
+from onnxtrain.graph.bindings import kind, opset_of, paired
 from onnxtrain.graph.declared import believe, forget_negative, settle_carried, undeclare
+from onnxtrain.graph.pools import counting, recount
 from onnxtrain.graph.ranks import complete_ranks
+from onnxtrain.graph.skeleton import SMALL, skeleton
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX, parse_dtype
 
-SMALL = 1024
-"""Initializers of at most this many bytes keep their value during inference (shapes, axes)."""
 _FOUND = "onnxtrain.found"
 """Where a graph keeps the types and shapes of the inputs that its values were inferred from."""
 MOST_RESULTS = 10_000
@@ -44,6 +43,13 @@ def infer(model: ir.Model) -> ir.Model:
     Raises:
         GraphError: if the model contradicts its operators' schemas.
     """
+    find_types(model)
+    check_types(model)
+    return model
+
+
+def find_types(model: ir.Model) -> None:
+    """Like ``infer``, for models whose nodes are known to agree with their schemas."""
     schemas.ensure_registered()
     given = _given(model.graph)
     before = model.graph.meta.get(_FOUND)
@@ -52,13 +58,11 @@ def infer(model: ir.Model) -> ir.Model:
     elif not _agrees(before, given) or not _completed(model):
         _settle(model)
     model.graph.meta[_FOUND] = given
-    check_types(model)
-    return model
 
 
 def _given(graph: ir.Graph) -> dict[str, Hashable]:
     """Types and shapes of the inputs of a graph."""
-    return {str(v.name): (v.type, None if v.shape is None else v.shape.dims) for v in graph.inputs}
+    return {str(v.name): (kind(v), None if v.shape is None else v.shape.dims) for v in graph.inputs}
 
 
 def _agrees(before: Mapping[str, Hashable], now: Mapping[str, Hashable]) -> bool:
@@ -69,9 +73,9 @@ def _agrees(before: Mapping[str, Hashable], now: Mapping[str, Hashable]) -> bool
 def _completed(model: ir.Model) -> bool:
     """Infer the nodes that were added to an inferred graph one by one; whether that was enough."""
     for node in all_nodes(model.graph):
-        known = [value for value in node.outputs if not _is_open(value)]
-        if len(known) == len(node.outputs):
+        if not any([_is_open(value) for value in node.outputs]):
             continue
+        known = [value for value in node.outputs if not _is_open(value)]
         before = [(value, value.type, value.shape) for value in known]
         try:
             infer_node(node, model.graph.opset_imports)
@@ -96,6 +100,7 @@ def _settle(model: ir.Model) -> None:
     _propagate(model)
     while _complete(model) or complete_ranks(model) or settle_carried(model):
         _propagate(model)
+    recount(model, infer_node)
 
 
 def _doubt(model: ir.Model) -> None:
@@ -105,14 +110,13 @@ def _doubt(model: ir.Model) -> None:
     _settle(model)
     if believe(model, declared):
         _settle(model)
+        believe(model, declared)  # a Loop whose shapes were corrected made all others be forgotten
 
 
 def _propagate(model: ir.Model) -> None:
     """Write what ONNX's own inference finds into the values of a model."""
-    with _large_initializers_as_inputs(model.graph):
-        proto = maps.written(model)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError) as error:
         raise GraphError(f"types or shapes of the model do not fit: {error}") from error
     _Merge().graph(model.graph, inferred.graph)
@@ -151,39 +155,6 @@ def _fixed_type(text: str) -> ir.TensorType | None:
         return ir.TensorType(parse_dtype(text)) if text.startswith("tensor(") else None
     except KeyError:
         return None
-
-
-def declare_constant(value: ir.Value) -> None:
-    """Write the type and shape of a constant into its value."""
-    tensor = value.const_value
-    if tensor is not None and value.type is None:
-        value.type = ir.TensorType(tensor.dtype)
-    if tensor is not None and value.shape is None:
-        value.shape = ir.Shape(tensor.numpy().shape)
-
-
-@contextmanager
-def _large_initializers_as_inputs(graph: ir.Graph) -> Iterator[None]:
-    """Leave big constants out of the copy that inference works on; their type is enough."""
-    order = dict(graph.initializers)
-    moved = [
-        value
-        for value in order.values()
-        if value.const_value is not None
-        and value.const_value.nbytes > SMALL
-        and not value.is_graph_input()
-    ]
-    for value in moved:
-        declare_constant(value)
-        del graph.initializers[str(value.name)]
-        graph.inputs.append(value)
-    try:
-        yield
-    finally:
-        for _ in moved:
-            graph.inputs.pop()
-        graph.initializers.clear()
-        graph.initializers.update(order)
 
 
 class _Merge:
@@ -233,7 +204,7 @@ def _finer(shape: ir.Shape, found: ir.Shape) -> bool:
 
 def infer_node(node: ir.Node, imports: dict[str, int]) -> None:
     """Write types and shapes into the outputs of one node, as far as its inputs tell."""
-    if any(v is not None and (v.type is None or v.name is None) for v in node.inputs):
+    if any([v is not None and (v.type is None or v.name is None) for v in node.inputs]):
         _schema_of(node, imports)
         return
     key = _key(node, imports)
@@ -269,25 +240,28 @@ def _schema_of(node: ir.Node, imports: dict[str, int]) -> onnx.defs.OpSchema | N
 def _key(node: ir.Node, imports: dict[str, int]) -> Hashable | None:
     """All that the result of inferring a node depends on; None if that cannot be compared."""
     attributes = []
-    for attribute in node.attributes.values():
-        if not isinstance(attribute.value, (int, float, str, tuple)):
+    for attribute in node.attributes.data.values():
+        value = attribute.value
+        if not isinstance(value, (int, float, str, tuple)):
             return None
-        attributes.append((attribute.name, attribute.type, attribute.value))
-    given = tuple(None if value is None else _given_by(value) for value in node.inputs)
-    named = tuple(bool(value.name) for value in node.outputs)
+        attributes.append((attribute.name, attribute.type, value))
+    given = tuple([None if value is None else _given_by(value) for value in node.inputs])
+    named = tuple([bool(value.name) for value in node.outputs])
     opsets = tuple(imports.items())
     return (node.domain, node.op_type, node.version, opsets, tuple(attributes), given, named)
 
 
 def _given_by(value: ir.Value) -> Hashable:
     """Type, shape and, if it is a small constant, content of a value."""
-    data = value.const_value
+    data, shape = value.const_value, value.shape
     content = None if data is None or data.nbytes > SMALL else (data.shape.numpy(), data.tobytes())
-    return (value.type, None if value.shape is None else value.shape.dims, content)
+    sizes = None if shape is None else [d if isinstance(d, int) else d.value for d in shape]
+    return (kind(value), None if sizes is None else tuple(sizes), content)
 
 
 def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | None] | None:
     """Types and shapes of a node's outputs by ONNX's own inference; None without a schema."""
+    imports = counting(node, imports)
     schema = _schema_of(node, imports)
     if schema is None:
         return None

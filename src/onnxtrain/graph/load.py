@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 
@@ -13,8 +14,10 @@ from google.protobuf.message import DecodeError
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
 from onnxtrain.graph.merged import separate
+from onnxtrain.graph.mistaken import what_it_is
 from onnxtrain.graph.order import ordered
 from onnxtrain.graph.sparse import dense
+from onnxtrain.graph.walk import all_graphs, all_nodes
 from onnxtrain.types import ML, MS
 
 _KNOWN_DOMAINS = {MS: 1, ML: onnx.defs.onnx_ml_opset_version()}
@@ -93,8 +96,15 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except DecodeError:
-        raise ModelError(f"{what} is not an ONNX model, or it is truncated") from None
+        raise ModelError(_not_a_model(data, what)) from None
     return proto
+
+
+def _not_a_model(data: bytes, what: str) -> str:
+    known = what_it_is(data)
+    if known is None:
+        return f"{what} is not an ONNX model, or it is truncated"
+    return f"{what} is not an ONNX model\n  it is {known}"
 
 
 def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) -> Source:
@@ -126,34 +136,35 @@ def _import_known(model: ir.Model) -> None:
     """Import domains that nodes use and everybody knows, as onnxruntime does."""
     imports = model.graph.opset_imports
     missing = [(domain, v) for domain, v in _KNOWN_DOMAINS.items() if domain not in imports]
-    used = {node.domain for node in model.graph.all_nodes()} if missing else set()
+    used = {node.domain for node in all_nodes(model.graph)} if missing else set()
     imports.update({domain: version for domain, version in missing if domain in used})
 
 
 def _name_apart(model: ir.Model, what: str) -> None:
     """Give tensors names of their own, so that renaming one leaves the protobuf as it is."""
-    for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
-        for value in graph.initializers.values():
+    for graph in (*all_graphs(model.graph), *(f.graph for f in model.functions.values())):
+        for value in graph.initializers.data.values():
             if isinstance(value.const_value, ir.serde.TensorProtoTensor):
                 value.const_value = _apart(value.const_value, what)
         for node in graph:
-            for key, attribute in node.attributes.items():
+            for key, attribute in node.attributes.data.items():
                 if isinstance(attribute.value, ir.serde.TensorProtoTensor):
                     tensor = _apart(attribute.value, what)
                     node.attributes[key] = ir.AttrTensor(key, tensor, attribute.doc_string)
 
 
 def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
-    held = tensor.raw.raw_data
-    if held and len(held) != tensor.nbytes:
+    held, dtype, shape = tensor.raw.raw_data, tensor.dtype, tensor.shape
+    wanted = math.ceil(dtype.itemsize * math.prod(shape.numpy()))
+    if held and len(held) != wanted:
         raise ModelError(
-            f"{what}: tensor '{tensor.name}' should have {tensor.nbytes} bytes, "
+            f"{what}: tensor '{tensor.name}' should have {wanted} bytes, "
             f"but the file holds {len(held)}"
         )
     return ir.LazyTensor(
         lambda: tensor,
-        tensor.dtype,
-        tensor.shape,
+        dtype,
+        shape,
         name=tensor.name,
         doc_string=tensor.doc_string,
         metadata_props=dict(tensor.metadata_props),
@@ -162,16 +173,16 @@ def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
 
 def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
     found = []
-    for graph in model.graphs():
+    for graph in all_graphs(model.graph):
         found += [
             v.const_value
-            for v in graph.initializers.values()
+            for v in graph.initializers.data.values()
             if isinstance(v.const_value, ir.ExternalTensor)
         ]
         for node in graph:
             found += [
                 a.value
-                for a in node.attributes.values()
+                for a in node.attributes.data.values()
                 if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor)
             ]
     return found

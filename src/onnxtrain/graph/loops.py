@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import is_used, unique_name
-from onnxtrain.graph.infer import declare_constant
+from onnxtrain.graph.edit import declare_constant, is_used, unique_name
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
 
@@ -23,8 +22,9 @@ _GIVEN = 2
 
 def settle_loops(model: ir.Model) -> None:
     """Bring every Loop into that form, inner ones first, in place."""
-    for node in reversed(list(all_nodes(model.graph))):
-        if node.domain == ONNX and node.op_type == "Loop" and "body" in node.attributes:
+    loops = [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ONNX]
+    for node in reversed(loops):
+        if "body" in node.attributes:
             body = node.attributes["body"].as_graph()
             for value in body.inputs[:_GIVEN]:
                 _make_scalar(value, body)

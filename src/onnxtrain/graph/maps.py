@@ -38,11 +38,17 @@ def read(proto: onnx.ModelProto) -> ir.Model:
 def written(model: ir.Model) -> onnx.ModelProto:
     """The protobuf of an onnx-ir model, with the types of maps that it takes or gives."""
     proto = ir.to_proto(model)
-    types = {value.name: value.meta[KEY] for value in _ends(model.graph) if KEY in value.meta}
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.name in types:
-            value.type.ParseFromString(types[value.name])
+    declare(proto, model)
     return proto
+
+
+def declare(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Write the types of maps that a model takes or gives into its protobuf."""
+    types = {value.name: value.meta[KEY] for value in _ends(model.graph) if KEY in value.meta}
+    if types:
+        for value in (*proto.graph.input, *proto.graph.output):
+            if value.name in types:
+                value.type.ParseFromString(types[value.name])
 
 
 def type_and_shape(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import reads
+from onnxtrain.graph.walk import all_graphs
+
 
 def ordered(model: ir.Model) -> ir.Model:
     """Sort the nodes of graphs in which one reads what a later one makes, in place."""
-    if any(_is_mixed_up(graph) for graph in model.graphs()):
+    if any(_is_mixed_up(graph) for graph in all_graphs(model.graph)):
         model.graph.sort()
     return model
 
@@ -15,7 +18,7 @@ def ordered(model: ir.Model) -> ir.Model:
 def _is_mixed_up(graph: ir.Graph) -> bool:
     seen: set[ir.Node] = set()
     for node in graph:
-        makers = [value.producer() for value in node.inputs if value is not None]
+        makers = [value.producer() for value in reads(node)]
         if any(m is not None and m.graph is graph and m not in seen for m in makers):
             return True
         seen.add(node)

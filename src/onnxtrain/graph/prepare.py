@@ -6,8 +6,9 @@ import onnx_ir as ir
 
 from onnxtrain.graph.embedded import define_embedded
 from onnxtrain.graph.functions import inline_functions
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.infer import find_types, infer
 from onnxtrain.graph.loops import settle_loops
+from onnxtrain.graph.misread import spell_out
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.upgrade import needs_upgrade, upgrade
 from onnxtrain.graph.verify import verify
@@ -27,7 +28,17 @@ def prepare(model: ir.Model) -> ir.Model:
     inline_functions(model)
     replace_withdrawn(model)
     tidy(model)
+    spell_out(model)
     settle_loops(model)
     if needs_upgrade(model):
         upgrade(model)
     return infer(model)
+
+
+def complete(model: ir.Model) -> ir.Model:
+    """Bring what was added to a prepared model by builders into the same form, in place."""
+    tidy(model)
+    spell_out(model)
+    settle_loops(model)
+    find_types(model)
+    return model

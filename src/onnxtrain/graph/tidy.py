@@ -19,9 +19,8 @@ def tidy(model: ir.Model) -> None:
 
 def name_nodes(graph: ir.Graph) -> None:
     """Give every node a name, since errors, profiles and gradients speak of nodes by name."""
-    nodes = list(all_nodes(graph))
-    nameless = [node for node in nodes if not node.name]
-    taken = {str(node.name) for node in nodes if node.name} if nameless else set()
+    nameless = [node for node in all_nodes(graph) if not node.name]
+    taken = {str(node.name) for node in all_nodes(graph) if node.name} if nameless else set()
     for node in nameless:
         base = next((v.name for v in node.outputs if v.name), None) or node.op_type
         node.name = _fresh(f"{node.op_type}_{base}", taken)

@@ -17,8 +17,9 @@ def verify(model: ir.Model) -> None:
     imports = model.graph.opset_imports
     functions = {(f.domain, f.name) for f in model.functions.values()}
     for node in all_nodes(model.graph):
-        known = node.domain in imports or (node.domain, node.op_type) in functions
-        if not known and not (node.domain == "" and "ai.onnx" in imports):
+        if node.domain in imports or (node.domain, node.op_type) in functions:
+            continue
+        if not (node.domain == "" and "ai.onnx" in imports):
             raise GraphError(
                 f"node '{node.name}' ({node.op_type}) uses domain '{node.domain or 'ai.onnx'}', "
                 "which the model does not import\n"
@@ -27,9 +28,11 @@ def verify(model: ir.Model) -> None:
     _scope(model.graph, set())
 
 
-def _scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
-    defined = outer | set(graph.inputs) | set(graph.initializers.values())
-    names = {value.name for value in defined - outer}
+def _scope(graph: ir.Graph, defined: set[ir.Value]) -> None:
+    """Check a graph; ``defined`` has what is known outside of it, now and afterwards."""
+    own = {*graph.inputs, *graph.initializers.data.values()} - defined
+    names = {value.name for value in own}
+    defined |= own
     for node in graph:
         for value in node.inputs:
             if value is not None and value not in defined:
@@ -37,14 +40,17 @@ def _scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
                     f"node '{node.name}' ({node.op_type}) reads '{value.name}', which no earlier "
                     "node, input or initializer defines"
                 )
-        for attribute in node.attributes.values():
+        for attribute in node.attributes.data.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                _scope(attribute.as_graph(), set(defined))
+                _scope(attribute.as_graph(), defined)
         for value in node.outputs:
-            if value.name and value.name in names:
-                raise GraphError(f"two definitions of '{value.name}', the second by '{node.name}'")
-            names.add(value.name)
-            defined.add(value)
+            name = value.name
+            if name and name in names:
+                raise GraphError(f"two definitions of '{name}', the second by '{node.name}'")
+            names.add(name)
+        own.update(node.outputs)
+        defined.update(node.outputs)
     for value in graph.outputs:
         if value not in defined:
             raise GraphError(f"output '{value.name}' of graph '{graph.name}' is never defined")
+    defined -= own

@@ -20,8 +20,9 @@ _END = 2**31 - 1
 
 def replace_withdrawn(model: ir.Model) -> None:
     """Rewrite nodes of such operators, in place."""
-    for node in list(all_nodes(model.graph)):
-        if node.domain == ONNX and node.op_type in _REWRITES and node.graph is not None:
+    found = [n for n in all_nodes(model.graph) if n.op_type in _REWRITES and n.domain == ONNX]
+    for node in found:
+        if node.graph is not None:
             _replaced(node, model.opset_imports.get(ONNX, 1))
 
 

@@ -12,6 +12,16 @@ _SEARCH = (
     "it searches for text with a model that it holds in an attribute: "
     "save that model as a file of its own and train it"
 )
+_DECODING = (
+    "it makes one token after another from what it remembers and has no training form: "
+    "train the model from before it was optimised for generating text"
+)
+_PACKED = (
+    "its weights are packed for running alone: train the model from before it was quantised, "
+    "or write it with MatMulNBits"
+)
+_WORDS = "it splits text into words: cut the model behind it, and feed the words or their ids"
+_SPARSE = "it takes a sparse matrix, which sessions cannot be fed: use MatMul with a dense one"
 _COMPILED = "it holds code that was compiled for one device: take the file from before"
 
 _UNRUNNABLE: dict[tuple[str, str], str] = {
@@ -21,6 +31,25 @@ _UNRUNNABLE: dict[tuple[str, str], str] = {
     (MS, "GreedySearch"): _SEARCH,
     (MS, "Sampling"): _SEARCH,
     (MS, "WhisperBeamSearch"): _SEARCH,
+    **{
+        (MS, op): _DECODING
+        for op in (
+            *("BifurcationDetector", "DecoderAttention", "DecoderMaskedMultiHeadAttention"),
+            *("DecoderMaskedSelfAttention", "PagedAttention", "SparsePagedAttention"),
+        )
+    },
+    **{
+        (MS, op): _PACKED
+        for op in (
+            *("DequantizeBFP", "DequantizeWithOrder", "GemmFloat8", "MatMulFpQ4"),
+            *("MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", "QMoE"),
+            *("QOrderedAttention", "QOrderedGelu", "QOrderedLayerNormalization"),
+            *("QOrderedLongformerAttention", "QOrderedMatMul", "QuantizeBFP"),
+            "QuantizeWithOrder",
+        )
+    },
+    (MS, "Tokenizer"): _WORDS,
+    (MS, "SparseToDenseMatMul"): _SPARSE,
     (MS, "EPContext"): _COMPILED,
     (MS, "Snpe"): _COMPILED,
 }

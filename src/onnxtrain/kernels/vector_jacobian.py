@@ -78,7 +78,7 @@ class _Call:
             "device": next(v.device for v in values if isinstance(v, Tensor)),
         }
         needs = {name: bound[name] for name in item.needs}
-        result = function(*given, **_options(self.options), **needs)
+        result = function(*given, **options_of(self.options), **needs)
         results = [result] if item.outputs == 1 else list(result)
         return [*results, *[None] * self.outputs][: self.outputs]
 
@@ -102,7 +102,7 @@ def forward_kernel(domain: str, op: str, version: int) -> Kernel:
 
 
 @functools.lru_cache(maxsize=256)
-def _options(text: str) -> dict[str, Any]:
+def options_of(text: str) -> dict[str, Any]:
     """Attributes of the forward node, lists as the tuples that kernels take."""
     read = json.loads(text)
     return {name: tuple(v) if isinstance(v, list) else v for name, v in read.items()}

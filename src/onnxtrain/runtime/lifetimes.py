@@ -24,7 +24,10 @@ class Storages:
         self.fresh: set[str] = set()
         self.whole: set[str] = set()
         for step in block.walk():
-            pairs = list(shared(step)) if step.kernel.view or step.nested else []
+            if not step.kernel.view and not step.nested:
+                self.own(step.written)
+                continue
+            pairs = list(shared(step))
             sharing = {out for _, out in pairs}
             self.own([name for name in step.written if name not in sharing])
             for source, out in pairs:
@@ -126,11 +129,8 @@ def assign(
             step.keywords["taken"] = repr(
                 _is_handed_over(step, index, storages, final, kept, state)
             )
-        frees = {
-            name
-            for name in (*step.reads_all, *step.written)
-            if last.get(name, index) == index and name not in fixed
-        }
+        names = step.reads_all.union(step.written)
+        frees = [n for n in names if last.get(n, index) == index and n not in fixed]
         step.frees = tuple(sorted(frees))
         spare = step.kernel.outputs > len(step.outputs) or None in step.outputs
         if spare and any(step.outputs):
@@ -181,7 +181,8 @@ def _last_by_storage(last: Mapping[str, int], storages: Storages) -> dict[str, i
     final: dict[str, int] = {}
     for name, index in last.items():
         root = storages.root(name)
-        final[root] = max(final.get(root, -1), index)
+        if final.get(root, -1) < index:
+            final[root] = index
     return final
 
 

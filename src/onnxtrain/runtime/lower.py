@@ -164,7 +164,7 @@ class _Lowering:
         reads, args = self._arguments(node, kernel, on_host, steps)
         keywords = self._keywords(node, kernel, on_host)
         nested = self._subgraphs(node, kernel)
-        keywords.update((key, block.name) for key, block in nested.items())
+        keywords |= {key: block.name for key, block in nested.items()}
         outputs = []
         for index, value in enumerate(node.outputs):
             if on_host or index in kernel.host_out:
@@ -190,7 +190,7 @@ class _Lowering:
         reads: list[str | None] = []
         args: list[str] = []
         for index, value in enumerate(node.inputs):
-            literal = kernel.input_name(index) in kernel.host
+            literal = bool(kernel.host) and kernel.input_name(index) in kernel.host
             if value is None:
                 reads.append(None)
                 args.append("None")
@@ -205,7 +205,7 @@ class _Lowering:
 
     def _keywords(self, node: ir.Node, kernel: Kernel, on_host: bool) -> dict[str, str]:
         keywords: dict[str, str] = {}
-        for attribute in node.attributes.values():
+        for attribute in node.attributes.data.values():
             key = parameter(attribute.name)
             if key not in kernel.attributes and not kernel.any_attribute:
                 raise NoKernelError(
@@ -393,5 +393,5 @@ def _comment(node: ir.Node) -> str:
         return node.op_type
     if not isinstance(first.type, ir.TensorType):
         return f"{node.op_type} -> {type_string(first.type)}"
-    dims = "?" if first.shape is None else ",".join(str(d) for d in first.shape)
+    dims = "?" if first.shape is None else ",".join([str(d) for d in first.shape])
     return f"{node.op_type} -> {dtype_name(first.type.dtype)}[{dims}]"

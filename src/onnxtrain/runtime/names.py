@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 import re
 
+_NOT_IN_NAMES = re.compile(r"\W+", flags=re.ASCII)
+
 
 class Names:
     """Hands out one identifier per tensor name."""
@@ -21,7 +23,7 @@ class Names:
 
     def fresh(self, name: str) -> str:
         """A new identifier that looks like ``name``."""
-        base = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "v"
+        base = _NOT_IN_NAMES.sub("_", name).strip("_") or "v"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = "v_" + base
         found, count = base, 1

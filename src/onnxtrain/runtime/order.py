@@ -20,30 +20,34 @@ def scheduled(pairs: list[Pair], graph: ir.Graph, state: Collection[str]) -> lis
         GraphError: if some node needs both the old and the new value of a mutated tensor in a
             way that no order can give.
     """
-    pairs = _live(pairs, graph)
+    pairs, inputs = _live(pairs, graph)
     place = {node: index for index, (node, _) in enumerate(pairs)}
     kernels = dict(pairs)
-    after: dict[int, set[int]] = {index: set() for index in range(len(pairs))}
-    for index, (node, kernel) in enumerate(pairs):
-        for value in _all_inputs(node):
-            producer = value.producer()
-            if producer in place:
-                after[index].add(place[producer])
-        for value in _overwritten(node, kernel, state):
-            after[index] |= {place[reader] for reader in _readers(value, node, kernels)}
+    after: list[set[int]] = []
+    for (node, kernel), values in zip(pairs, inputs, strict=True):
+        producers = [value.producer() for value in values]
+        earlier = {place[producer] for producer in producers if producer in place}
+        if kernel.mutates or kernel.updates:
+            for value in _overwritten(node, kernel, state):
+                earlier |= {place[reader] for reader in _readers(value, node, kernels)}
+        after.append(earlier)
+    if all(max(earlier, default=-1) < index for index, earlier in enumerate(after)):
+        return pairs
     return [pairs[index] for index in _sorted(after, pairs)]
 
 
-def _live(pairs: list[Pair], graph: ir.Graph) -> list[Pair]:
-    """Nodes whose results reach an output, or that change something."""
+def _live(pairs: list[Pair], graph: ir.Graph) -> tuple[list[Pair], list[list[ir.Value]]]:
+    """Nodes whose results reach an output, or that change something, and what each reads."""
     needed = set(graph.outputs)
-    kept = []
+    kept, inputs = [], []
     for node, kernel in reversed(pairs):
-        changes = bool(kernel.mutates or kernel.updates or kernel.special)
-        if changes or any(value in needed for value in node.outputs):
+        changes = kernel.mutates or kernel.updates or kernel.special
+        if changes or not needed.isdisjoint(node.outputs):
+            read = _all_inputs(node)
             kept.append((node, kernel))
-            needed.update(_all_inputs(node))
-    return kept[::-1]
+            inputs.append(read)
+            needed.update(read)
+    return kept[::-1], inputs[::-1]
 
 
 def _all_inputs(node: ir.Node) -> list[ir.Value]:
@@ -83,14 +87,14 @@ def _readers(value: ir.Value, writer: ir.Node, kernels: Mapping[ir.Node, Kernel]
     return found
 
 
-def _sorted(after: dict[int, set[int]], pairs: list[Pair]) -> list[int]:
+def _sorted(after: list[set[int]], pairs: list[Pair]) -> list[int]:
     """Topological order that stays as close to the graph's own as it can."""
-    followers: dict[int, list[int]] = {index: [] for index in after}
-    for index, earlier in after.items():
+    followers: list[list[int]] = [[] for _ in after]
+    for index, earlier in enumerate(after):
         for other in earlier:
             followers[other].append(index)
-    waiting = {index: len(earlier) for index, earlier in after.items()}
-    ready = [index for index, count in waiting.items() if not count]
+    waiting = [len(earlier) for earlier in after]
+    ready = [index for index, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
     order = []
     while ready:
@@ -101,7 +105,7 @@ def _sorted(after: dict[int, set[int]], pairs: list[Pair]) -> list[int]:
             if not waiting[other]:
                 heapq.heappush(ready, other)
     if len(order) < len(pairs):
-        stuck = [pairs[i][0].name or "?" for i, count in waiting.items() if count]
+        stuck = [pairs[i][0].name or "?" for i, count in enumerate(waiting) if count]
         raise GraphError(
             "no order keeps every read of a tensor before the node that overwrites it\n"
             f"  nodes {', '.join(repr(name) for name in stuck[:8])}"

@@ -25,11 +25,8 @@ def moves_text(node: ir.Node, kernel: Kernel) -> bool:
 
 def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:
     """Subgraphs of a node by the parameter that takes them."""
-    return {
-        parameter(attribute.name): attribute.as_graph()
-        for attribute in node.attributes.data.values()
-        if attribute.type == ir.AttributeType.GRAPH
-    }
+    found = [a for a in node.attributes.data.values() if a.type == ir.AttributeType.GRAPH]
+    return {parameter(attribute.name): attribute.as_graph() for attribute in found}
 
 
 def host_parameters(kernel: Kernel, graph: ir.Graph) -> set[ir.Value]:

@@ -19,6 +19,8 @@ from onnxtrain.runtime.plan import Plan, Step
 from onnxtrain.types import DataType, op_name
 
 _counter = itertools.count()
+_TENSORS = (ir.Tensor, ir.LazyTensor, ir.TensorProtocol)
+"""Tensors of onnx-ir; most are of the first two kinds, and asking for the last takes long."""
 
 
 class Program:
@@ -184,7 +186,7 @@ def _describe(value: Any) -> str:
 
 def _bound(value: Any, device: torch.device) -> Any:
     """A constant of the plan as the step uses it."""
-    if isinstance(value, ir.TensorProtocol):
+    if isinstance(value, _TENSORS):
         array = value.numpy()
         if value.dtype == DataType.STRING:
             return text_of(array)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 import onnx_ir as ir
 
-from onnxtrain.graph.bindings import bound_types, opset_of
+from onnxtrain.graph.bindings import bound_types, kinds, opset_of
 from onnxtrain.graph.functions import expand_functions
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.registry import Kernel, KernelRegistry
@@ -29,12 +29,15 @@ def planned(
     """Expand what has no kernel, in place, and plan; see ``lower``."""
     options = options or LowerOptions()
     kernels: dict[ir.Node, Kernel | None] = {}
+    known: dict[Hashable, Kernel | None] = {}
 
     def has_kernel(node: ir.Node) -> bool:
-        version = opset_of(node, model.opset_imports)
-        types = bound_types(node, version)
-        found = registry.find(node.domain, node.op_type, version, types, options.provider)
-        kernels[node] = found
-        return found is not None
+        domain, op, version = node.domain, node.op_type, opset_of(node, model.opset_imports)
+        key = (domain, op, version, kinds(node))
+        if key not in known:
+            types = bound_types(node, version)
+            known[key] = registry.find(domain, op, version, types, options.provider)
+        kernels[node] = known[key]
+        return known[key] is not None
 
     return lower(expand_functions(model, has_kernel), registry, options, state, kernels)

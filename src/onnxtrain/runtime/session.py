@@ -12,6 +12,7 @@ import onnx_ir as ir
 import torch
 
 from onnxtrain.errors import FeedError
+from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
@@ -48,6 +49,7 @@ class InferenceSession:
         registry: Kernels to use instead of the built-in ones.
     """
 
+    @collecting_later()
     def __init__(
         self,
         path_or_bytes: ModelLike,

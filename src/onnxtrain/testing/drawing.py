@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import FeedError
-from onnxtrain.types import BOOL, FLOATS, INTEGERS, type_string
+from onnxtrain.types import BOOL, FLOATS, INTEGERS, TEXT, type_string
 
 Array = npt.NDArray[Any]
 
@@ -29,6 +29,7 @@ _CARRIES = frozenset(
     | {"Transpose", "Unsqueeze"}
 )
 """Operators that hand numbers on as they are."""
+_WORDS = ("a", "b", "1", "some words")
 _LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
@@ -80,17 +81,19 @@ def draw(
         rng: Where numbers come from.
 
     Raises:
-        FeedError: if the input is no tensor of numbers, or its rank is not known.
+        FeedError: if the input is no tensor of numbers or text, or its rank is not known.
     """
     known = isinstance(value.type, ir.TensorType) and value.shape is not None
-    if not known or value.dtype not in FLOATS | INTEGERS | BOOL:
+    if not known or value.dtype not in FLOATS | INTEGERS | BOOL | TEXT:
         raise FeedError(
             f"cannot make up input '{value.name}' of {type_string(value.type)}\n"
-            "  only tensors of numbers with a known rank can be made up"
+            "  only tensors of numbers or text with a known rank can be made up"
         )
     assert value.dtype is not None
     size_of = sizes if callable(sizes) else sizes.__getitem__
     dims = [d if isinstance(d, int) else size_of(d) for d in _dims(value)]
+    if value.dtype in TEXT:
+        return rng.choice(np.array(_WORDS, object), dims)
     chosen = _constants(value)
     rows = _rows(value)
     numbers: Array

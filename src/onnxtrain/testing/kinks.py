@@ -128,6 +128,11 @@ test takes every gradient of it again, for incoming gradients of 1, and compares
 with torch.
 
 The second gradient at such a point is that of the branch that the first one took.
+
+What `Where`, `Clip`, `Max`, `Min`, `Relu` or `Imputer` did not take gets a gradient of 0, also
+where its own slope is infinite or not a number: the gradient of `Where(x > 0, Sqrt(x), x)` at -1
+is 1, which is what finite differences say. Torch has NaN there, for 0 times infinity. A gradient
+that becomes NaN in any other way stays NaN.
 """
 _HEAD = "| operator | inputs | settings | gradients | rule | torch |\n|---|---|---|---|---|---|"
 

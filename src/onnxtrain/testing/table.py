@@ -32,6 +32,7 @@ FAMILIES = (
     "ms_gated",
     "ms_group_query",
     "ms_quantized",
+    "ms_recurrent",
     "ms_tensor",
     "ms_weights",
     "nn",

@@ -84,6 +84,7 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
     (MS, "CropAndResize", "mode"): "bilinear nearest",
     (MS, "ResizeGrad", "mode"): "nearest linear cubic",
     (MS, "ResizeGrad", "coordinate_transformation_mode"): f"{_CORNERS} half_pixel_symmetric",
+    (MS, "CausalConvWithState", "activation"): "none silu swish",
     (MS, "FusedConv", "activation"): _ACTIVATION,
     (MS, "FusedGemm", "activation"): _ACTIVATION,
     (MS, "FusedMatMulActivation", "activation"): _ACTIVATION,
@@ -96,7 +97,7 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
 
 FREE = (
     "activations classlabels_strings comment equation func_name input_convention k_quant_type of "
-    "of_domain operator options overload_name round_mode v_quant_type"
+    "of_domain operator options overload_name round_mode v_quant_type weights"
 )
 """Attributes of words that name other things, or that change no gradient."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ import onnx_ir as ir
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, OnnxTrainError, OptionError
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.skeleton import skeleton
 from onnxtrain.graph.verify import verify
+from onnxtrain.graph.walk import all_graphs
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.fusion import Fusion
@@ -23,6 +26,7 @@ from onnxtrain.transforms.mode import TrainingForm
 from onnxtrain.transforms.parameters import lift_weights
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.precision_copies import read_copies
+from onnxtrain.transforms.qdq_form import as_qdq
 from onnxtrain.transforms.training_graph import (
     RESET_INPUT,
     TrainingModels,
@@ -89,14 +93,14 @@ def working_copy(original: ir.Model, *, maps: bool = False) -> ir.Model:
     """
     verify(original)
     model = _small_in_memory(initializers_as_constants(original.clone()))
-    prepared = prepare(lift_weights(model))
+    prepared = as_qdq(prepare(lift_weights(model)))
     return prepared if maps else maps_as_tensors(prepared)
 
 
 def _small_in_memory(model: ir.Model) -> ir.Model:
     """Read small tensors that lie outside the file: shapes and axes must be known."""
-    for graph in model.graphs():
-        for value in graph.initializers.values():
+    for graph in all_graphs(model.graph):
+        for value in graph.initializers.data.values():
             tensor = value.const_value
             if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= LARGE:
                 value.const_value = ir.Tensor(tensor.numpy().copy(), tensor.dtype, name=value.name)
@@ -190,7 +194,7 @@ def _with_loss(
     block: Any = LOSSES[loss]() if isinstance(loss, str) else loss
     name = loss if isinstance(loss, str) else type(loss).__name__
     # While something is being built ONNX's checker is not run: many models that run would not pass.
-    proto = ir.to_proto(model)
+    proto = skeleton(model, small=math.inf)
     with onnxblock.base(proto) as accessor, accessor.building():
         try:
             result = block(*outputs)

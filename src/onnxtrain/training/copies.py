@@ -16,11 +16,13 @@ class Copies:
         self._versions: list[int] = []
 
     def add(self, parameter: torch.Tensor, dtype: torch.dtype, trained: bool) -> torch.Tensor:
-        """A new copy of a parameter; one that is trained is written again with every update."""
+        """A new copy of a parameter; one that is trained is written again with every update.
+
+        Once all copies are there they are to be marked.
+        """
         pairs = self._trained if trained else self._frozen
         pairs[0].append(parameter)
         pairs[1].append(parameter.to(dtype))
-        self.mark()
         return pairs[1][-1]
 
     def pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:

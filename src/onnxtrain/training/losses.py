@@ -11,7 +11,7 @@ import torch
 from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import Block
 from onnxtrain.training.build import LOSSES
-from onnxtrain.types import TEXT
+from onnxtrain.types import FLOATS, TEXT
 
 TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
 """A function of the model's outputs and the batch, both by name, that gives a scalar."""
@@ -44,8 +44,11 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
     values = list(dict.fromkeys(model.graph.outputs))
     names = [str(v.name) for v in values]
     if outputs is None:
-        tensors = [str(v.name) for v in values if _is_numbers(v)]
-        return names[:1] if loss is None or isinstance(loss, str) else tensors or names
+        if loss is None:
+            return names[:1]
+        kinds = _is_real if isinstance(loss, str) else _is_numbers
+        fitting = [str(v.name) for v in values if kinds(v)] or names
+        return fitting[:1] if isinstance(loss, str) else fitting
     picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
     if unknown := [name for name in picked if name not in names]:
         raise LossError(
@@ -59,6 +62,11 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
 def _is_numbers(value: ir.Value) -> bool:
     """Whether a loss can take an output: sequences and text it cannot."""
     return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype not in TEXT)
+
+
+def _is_real(value: ir.Value) -> bool:
+    """Whether an output may have a gradient: the labels that classifiers give first do not."""
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FLOATS)
 
 
 def value_of(

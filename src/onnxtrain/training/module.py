@@ -14,7 +14,7 @@ import torch
 from onnxtrain.errors import CheckpointError, ModelError, ParameterError
 from onnxtrain.formats.models import save_model
 from onnxtrain.graph.load import ModelLike, load_model
-from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.prepare import complete, prepare
 from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ort_value import OrtValue, device_of
@@ -39,7 +39,8 @@ class Module:
         session_options: Options of the sessions.
         scaling: How the loss is scaled, if it is; a training model with an input for the scale
             has one that is found by itself.
-        copy: Whether onnx-ir models are copied; those that nobody else uses need not be.
+        built: Whether the models were just built of a prepared one and nobody else uses them, so
+            that they need neither be copied nor prepared again.
     """
 
     def __init__(
@@ -50,14 +51,16 @@ class Module:
         device: str = "cpu",
         session_options: SessionOptions | None = None,
         scaling: LossScale | None = None,
-        copy: bool = True,
+        built: bool = False,
     ) -> None:
         self.training = True
         self._state = state
         self._device = device_of(device)
         self._options = session_options or SessionOptions()
-        self._train_model = prepare(load_model(train_model_uri, own=copy))
-        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=copy)
+        own = not built
+        train_model = load_model(train_model_uri, own=own)
+        self._train_model = complete(train_model) if built else prepare(train_model)
+        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=own)
         self.scaling = scaling
         if scaling is None and SCALE_INPUT in {v.name for v in self._train_model.graph.inputs}:
             self.scaling = LossScale(self._device)
@@ -97,6 +100,7 @@ class Module:
             parameter = self._state.parameters[owner]
             dtype = to_torch(value.dtype)
             self._bound[name] = self.copies.add(parameter.tensor, dtype, parameter.requires_grad)
+        self.copies.mark()
 
     def _model(self, training: bool) -> ir.Model:
         if training:

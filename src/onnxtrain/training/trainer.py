@@ -13,6 +13,7 @@ import torch
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.formats.models import save_trained
+from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 from onnxtrain.onnxblock import Block
@@ -23,7 +24,6 @@ from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, samples
 from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
-from onnxtrain.training.later import collecting_later
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
@@ -55,7 +55,7 @@ class Trainer:
         trainable: ``auto``, names and glob patterns of parameters, or a ``Selection``.
         device: ``cpu``, ``cuda``, ``cuda:1``; None takes CUDA if it is there.
         outputs: Outputs of the model that are passed to the loss; all by default for blocks and
-            functions, the first one for a loss given by name.
+            functions, the first one of floating point for a loss given by name.
         weight_decay: Decay of the weights, as the optimizer defines it.
         clip_grad_norm: Largest norm of all gradients together; None for no limit.
         lora: Train low-rank adapters of layers instead of weights; parameters that ``trainable``
@@ -149,7 +149,7 @@ class Trainer:
                 groups=groups,
             ),
             scaling,
-            copy=False,
+            built=True,
         )
         self.optimizer = Optimizer(
             build_optimizer(optimizer, working, built.trained, weight_decay, clip_grad_norm),

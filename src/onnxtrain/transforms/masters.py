@@ -69,9 +69,9 @@ def add_masters(model: ir.Model, names: Collection[str]) -> dict[str, DataType]:
         The types that the changed initializers had, by name.
     """
     widened: dict[str, DataType] = {}
-    graph = model.graph
+    graph, chosen = model.graph, set(names)
     with collected_names(graph):
-        for name in [n for n in graph.initializers if n in names]:
+        for name in [n for n in graph.initializers if n in chosen]:
             value = graph.initializers[name]
             tensor = value.const_value
             if tensor is None or tensor.dtype not in NARROW or value.is_graph_output():

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import collected_names, is_used, take_over, unique_name
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import MS, ONNX
 
 _TRAINING_INPUT_SINCE = 12
@@ -110,7 +111,7 @@ class EvaluationForm(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the nodes in place, those in the bodies of other nodes too."""
         modified = False
-        for node in list(model.graph.all_nodes()):
+        for node in list(all_nodes(model.graph)):
             if _is(node, "Dropout") and len(node.inputs) > 2:
                 node.resize_inputs(2)
                 modified = True

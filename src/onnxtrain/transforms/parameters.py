@@ -15,6 +15,7 @@ from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
+from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.frequencies import is_frequencies, rotations
 from onnxtrain.transforms.places import MOVERS, final_uses, followers, in_group_norm
 from onnxtrain.transforms.untrainable import other_homes
@@ -36,6 +37,8 @@ _SETTINGS = {
     ("GroupQueryAttention", 8): "sines of positions",
     ("LSTM", 5): "initial state of LSTM",
     ("LSTM", 6): "initial cell of LSTM",
+    ("MRotaryEmbedding", 2): "cosines or sines of positions",
+    ("MRotaryEmbedding", 3): "cosines or sines of positions",
     ("OneHot", 2): "values of OneHot",
     ("Pad", 2): "fill value of Pad",
     ("Pow", 1): "exponent of Pow",
@@ -76,6 +79,7 @@ _HOLDERS = _LINEAR | {
     "RMSNormalization",
     "RNN",
     "SimplifiedLayerNormalization",
+    "WithWeights",
 }
 """Operators whose parameters may have a single element."""
 
@@ -110,10 +114,11 @@ class Decision:
 
 
 def lift_weights(model: ir.Model) -> ir.Model:
-    """Take weights out of bodies (If, Loop, Scan, functions), so that they are trained, in place.
+    """Take weights out of attributes and bodies (If, Loop, Scan, functions), in place.
 
     Running statistics and what is no weight by its use stay in the bodies.
     """
+    lift_attributes(model)
     lift(model, _is_body_weight)
     return model
 

@@ -11,10 +11,16 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.graph.bodies import body_tensors, proto_bodies
+from onnxtrain.graph import maps
+from onnxtrain.graph.bodies import body_tensors, proto_bodies, proto_subgraphs
 from onnxtrain.graph.order import ordered
+from onnxtrain.transforms.attribute_weights import (
+    AttributeWeight,
+    attribute_weights,
+    first_output,
+)
 from onnxtrain.transforms.write_back import check_value
-from onnxtrain.types import ONNX, DataType
+from onnxtrain.types import ML, ONNX, DataType
 
 _DATA = (
     "raw_data",
@@ -48,12 +54,16 @@ def patched(
     copied.CopyFrom(model)
     tensors, constants = _holders(copied.graph)
     bodies = {place: _holders(body) for place, body in proto_bodies(copied)}
-    for one in body_tensors(ordered(ir.from_proto(model))) if bodies else ():
+    learned = any(node.domain == ML for node in model.graph.node)
+    read = ordered(maps.read(model)) if bodies or learned else None
+    for one in body_tensors(read) if read is not None else ():
         inner, fixed = bodies[one.place]
         if one.value.name in inner:
             tensors[one.name] = inner[one.value.name]
         else:
             constants[one.name] = fixed[str(one.value.name)]
+    for weight in attribute_weights(read) if read is not None else ():
+        constants[weight.name] = _attribute(copied, weight)
     for name, array in values.items():
         if name in tensors:
             _set(tensors[name], name, array)
@@ -65,6 +75,16 @@ def patched(
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             _hold(tensor, ir.serde.deserialize_tensor(tensor, os.fspath(folder or "")).tobytes())
     return copied
+
+
+def _attribute(model: onnx.ModelProto, weight: AttributeWeight) -> onnx.AttributeProto:
+    """Where a protobuf holds a weight that is an attribute."""
+    place, output = weight.owner
+    graph = dict(proto_subgraphs(model.graph))[place] if place else model.graph
+    node = next(node for node in graph.node if first_output(iter(node.output)) == output)
+    (found,) = [attribute for attribute in node.attribute if attribute.name == weight.key]
+    assert isinstance(found, onnx.AttributeProto)
+    return found
 
 
 def _holders(
@@ -98,13 +118,13 @@ def _hold(tensor: onnx.TensorProto, data: bytes) -> None:
 
 
 def _set_attribute(attribute: onnx.AttributeProto, name: str, array: npt.NDArray[Any]) -> None:
-    """Give a Constant node a value; a number or a list of numbers stays one."""
-    if attribute.name == "value":
+    """Give an attribute a value; a number or a list of numbers stays one."""
+    if attribute.HasField("t"):
         _set(attribute.t, name, array)
     elif attribute.name == "value_float":
         check_value(name, array, DataType.FLOAT, ())
         attribute.f = float(array)
-    elif attribute.name == "value_floats":
+    elif attribute.floats:
         check_value(name, array, DataType.FLOAT, (len(attribute.floats),))
         attribute.floats[:] = array.tolist()
     else:

@@ -26,7 +26,7 @@ def read_copies(model: ir.Model, parameters: Collection[str]) -> list[str]:
         The parameters of which there must be copies.
     """
     graph = model.graph
-    copied: list[str] = []
+    copied: dict[str, ir.Node] = {}
     for node in list(graph):
         if node.domain != ONNX or node.op_type != "Cast":
             continue
@@ -39,6 +39,6 @@ def read_copies(model: ir.Model, parameters: Collection[str]) -> list[str]:
         copy = ir.Value(name=f"{name}{COPY_SUFFIX}", type=result.type, shape=result.shape)
         graph.inputs.append(copy)
         result.replace_all_uses_with(copy)
-        graph.remove(node, safe=True)
-        copied.append(name)
-    return copied
+        copied[name] = node
+    graph.remove(copied.values(), safe=True)
+    return list(copied)

@@ -16,8 +16,7 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
-from onnxtrain.graph.edit import remove_dead, value_names
-from onnxtrain.graph.infer import declare_constant
+from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.fusion import Fusion
@@ -265,12 +264,8 @@ def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
     for count, (name, grad) in enumerate(grads.items()):
         value = _before_cast(grad)
         buffer = ir.Value(name=f"{name}{BUFFER_SUFFIX}", type=grad.type, shape=grad.shape)
-        node = ir.node(
-            "InPlaceAccumulatorV2",
-            [buffer, value, reset],
-            domain=MS,
-            name=f"GradientAccumulator{first + count}",
-        )
+        node = ir.Node(MS, "InPlaceAccumulatorV2", [buffer, value, reset])
+        node.name = f"GradientAccumulator{first + count}"
         mark(node, Phase.BACKWARD)
         done = node.outputs[0]
         done.name = f"{name}{FLAG_SUFFIX}"

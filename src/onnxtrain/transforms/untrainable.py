@@ -8,7 +8,6 @@ from onnxtrain.types import ML, DataType, dtype_name, op_name
 
 _PACKED = frozenset({"ConvInteger", "MatMulInteger"})
 _FEW_BITS = ("MatMul", "Gather", "Q", "DynamicQuantize")
-_TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 _WHOLE = frozenset(
     {
         DataType.INT4,
@@ -50,13 +49,12 @@ def _takes_packed(node: ir.Node) -> bool:
 
 def _attributes(graph: ir.Graph) -> list[str]:
     names = {node.op_type for node in graph.all_nodes() if node.domain == ML and _has_floats(node)}
-    return [
-        f"{op_name(ML, name)}: " + ("decision trees have no gradient" if name in _TREES else _FIXED)
-        for name in sorted(names)
-    ]
+    return [f"{op_name(ML, name)}: {_FIXED}" for name in sorted(names)]
 
 
-_FIXED = "its numbers are attributes of the node, not tensors; write them as MatMul and Add"
+_FIXED = (
+    "its numbers are settings of the node, not weights; write them as Mul and Add to train them"
+)
 
 
 def _has_floats(node: ir.Node) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import collected_names, unique_name
-from onnxtrain.types import FLOATS, MS, ONNX, DataType
+from onnxtrain.types import FLOAT8, FLOATS, MS, ONNX, DataType
 
 _LIMITS = {
     DataType.INT4: (-8, 7),
@@ -26,7 +26,12 @@ _LIMITS = {
     DataType.INT16: (-(2**15), 2**15 - 1),
     DataType.UINT16: (0, 2**16 - 1),
     DataType.INT32: (-(2**31), 2**31 - 1),
+    DataType.FLOAT8E4M3FN: (-448, 448),
+    DataType.FLOAT8E4M3FNUZ: (-240, 240),
+    DataType.FLOAT8E5M2: (-57344, 57344),
+    DataType.FLOAT8E5M2FNUZ: (-57344, 57344),
 }
+"""The numbers that types of few bits can hold; those of floats of 8 bits are not whole."""
 _ATTRIBUTES = ("axis", "block_size")
 
 Array = npt.NDArray[Any]
@@ -61,7 +66,8 @@ class Stored:
         """The nearest numbers that the file can hold; halves go to the even ones."""
         # float32 as in QuantizeLinear, so that the file holds what the last step computed with
         work = np.float64 if self.dtype == DataType.INT32 else np.float32
-        steps = np.rint(floats.astype(work) / self._spread(self.scale, floats.shape).astype(work))
+        steps = floats.astype(work) / self._spread(self.scale, floats.shape).astype(work)
+        steps = steps if self.dtype in FLOAT8 else np.rint(steps)
         low, high = _LIMITS[self.dtype]
         held: Array = np.clip(steps + self._spread(self.zero, floats.shape), low, high)
         return held.astype(self.dtype.numpy())

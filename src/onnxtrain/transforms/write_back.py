@@ -11,15 +11,18 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.bodies import body_tensors
+from onnxtrain.transforms.attribute_weights import AttributeWeight, attribute_weights
 from onnxtrain.types import ONNX, DataType, dtype_name
 
 
 def weight_names(model: ir.Model) -> set[str]:
     """Tensors that can be written back: initializers and outputs of Constant nodes.
 
-    Those in the bodies of nodes and functions have names of their own, see ``graph.bodies``.
+    Those in the bodies of nodes and functions have names of their own, see ``graph.bodies``, and so
+    have weights in attributes, see ``attribute_weights``.
     """
     inside = {one.name for one in body_tensors(model)}
+    inside |= {one.name for one in attribute_weights(model)}
     return set(model.graph.initializers) | set(_constants(model.graph)) | inside
 
 
@@ -37,12 +40,15 @@ def write_back(model: ir.Model, values: Mapping[str, npt.NDArray[Any]]) -> ir.Mo
             initializers[one.name] = one.value
         else:
             constants[one.name] = producer
+    attributes = {one.name: one for one in attribute_weights(model)}
     for name, array in values.items():
         if name in initializers:
             value = initializers[name]
             value.const_value = _like(name, array, value.const_value)
         elif name in constants:
             _overwrite(constants[name], name, array)
+        elif name in attributes:
+            _overwrite_attribute(attributes[name], array)
         else:
             raise ParameterError(f"the model has no tensor '{name}' to write back")
     return model
@@ -71,6 +77,16 @@ def _overwrite(node: ir.Node, name: str, array: npt.NDArray[Any]) -> None:
         node.attributes[key] = ir.AttrFloat32s(key, array.tolist(), doc)
     else:
         raise ParameterError(f"Constant '{name}' holds its value as '{key}', not as numbers")
+
+
+def _overwrite_attribute(one: AttributeWeight, array: npt.NDArray[Any]) -> None:
+    """Give a node other numbers; a list of numbers stays one."""
+    tensor = _like(one.name, array, one.tensor)
+    old = one.node.attributes[one.key]
+    if old.type == ir.AttributeType.TENSOR:
+        one.node.attributes[one.key] = ir.AttrTensor(one.key, tensor, old.doc_string)
+    else:
+        one.node.attributes[one.key] = ir.AttrFloat32s(one.key, array.tolist(), old.doc_string)
 
 
 def _like(name: str, array: npt.NDArray[Any], old: ir.TensorProtocol | None) -> ir.TensorProtocol:

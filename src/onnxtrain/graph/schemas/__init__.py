@@ -25,6 +25,7 @@ from onnxtrain.graph.schemas import (
     ms_fused,
     ms_gated,
     ms_quantized,
+    ms_recurrent,
     ms_tensor,
     nn,
     optimizer,
@@ -33,6 +34,7 @@ from onnxtrain.graph.schemas import (
     summary,
     tensor,
     vector_jacobian,
+    with_weights,
 )
 from onnxtrain.graph.schemas.declare import Operator, register_all
 from onnxtrain.types import ONNX
@@ -55,6 +57,7 @@ _TRAINING: tuple[Operator, ...] = (
     *sequence.OPS,
     *summary.OPS,
     *vector_jacobian.OPS,
+    *with_weights.OPS,
 )
 _FORWARD: tuple[Operator, ...] = (
     *forward.OPS,
@@ -62,6 +65,7 @@ _FORWARD: tuple[Operator, ...] = (
     *ms_fused.OPS,
     *ms_gated.OPS,
     *ms_quantized.OPS,
+    *ms_recurrent.OPS,
     *ms_tensor.OPS,
 )
 _lock = threading.Lock()

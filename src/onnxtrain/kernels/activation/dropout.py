@@ -184,8 +184,11 @@ def bias_dropout(
 
 
 def _fast(data: Tensor, seed: int | None = None) -> ModuleType | None:
-    """The Triton kernels for dropout, if they take these."""
-    if fast.ready(data) and fast.load("dropout").takes(seed):
+    """The Triton kernels for dropout, if they take these.
+
+    However few elements there are, one launch of these is less than several of torch's.
+    """
+    if fast.ready(data, smallest=1) and fast.load("dropout").takes(seed):
         return fast.load("dropout")
     return None
 

@@ -23,15 +23,28 @@ def causal_conv_with_state(
     activation: str = "none",
 ) -> tuple[Tensor, Tensor]:
     """y[c, t] = activation(b[c] + Σ w[c, i] x[c, t - k + 1 + i]), and the last k - 1 inputs."""
+    return convolved(input, weight, bias, past_state, activation, 1)
+
+
+def convolved(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    past: Tensor | None,
+    activation: str,
+    dilation: int,
+) -> tuple[Tensor, Tensor]:
+    """The same with taps that are so many positions apart; the state is as long as they reach."""
     if activation not in _ACTIVATIONS:
         raise ValueError(
             f"activation is '{activation}', but it must be one of {', '.join(_ACTIVATIONS)}"
         )
-    reach = weight.shape[2] - 1
-    past = input.new_zeros(*input.shape[:2], reach) if past_state is None else past_state
-    padded = torch.cat([past, input], 2)
+    reach = (weight.shape[2] - 1) * dilation
+    past = x.new_zeros(*x.shape[:2], reach) if past is None else past
+    padded = torch.cat([past, x], 2)
     wide_bias = None if bias is None else widen(bias)
-    y = functional.conv1d(widen(padded), widen(weight), wide_bias, groups=input.shape[1])
+    taps = {"dilation": dilation, "groups": x.shape[1]}
+    y = functional.conv1d(widen(padded), widen(weight), wide_bias, **taps)
     function = _ACTIVATIONS[activation]
     y = y if function is None else function(y)
-    return y.to(input.dtype), padded[:, :, padded.shape[2] - reach :].clone()
+    return y.to(x.dtype), padded[:, :, padded.shape[2] - reach :].clone()

@@ -43,18 +43,21 @@ def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> boo
     Matrices may have space between their ``rows`` if the kernel skips it.
     """
     first = tensors[0]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return False  # autograd cannot go back through Triton
-    if not first.is_cuda or first.numel() < smallest:
+    if not first.is_cuda or first.numel() < smallest or not _installed():
         return False
-    return _installed() and all(
-        t.dtype in TYPES and (t.is_contiguous() or (rows and t.ndim == 2 and t.stride(1) == 1))
-        for t in tensors
-    )
+    differentiated = torch.is_grad_enabled()
+    for t in tensors:
+        if t.dtype not in TYPES or (differentiated and t.requires_grad):
+            return False  # autograd cannot go back through Triton
+        if not t.is_contiguous() and not (rows and t.ndim == 2 and t.stride(1) == 1):
+            return False
+    return True
 
 
 def ready_together(tensors: Sequence[Tensor]) -> bool:
     """Whether one Triton launch may take all of these, however small: of one type, and aligned."""
-    if not tensors or not tensors[0].is_cuda or not ready(*tensors, smallest=0):
+    if not tensors or not tensors[0].is_cuda or not _installed():
         return False
-    return bool(load("chunks").aligned([t for t in tensors if t.numel()] or tensors))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return False
+    return bool(load("chunks").aligned(tensors))

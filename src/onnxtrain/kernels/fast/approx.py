@@ -1,4 +1,4 @@
-"""Functions that a GPU computes in one instruction, or in a few of them, and rounding in pairs."""
+"""Functions that a GPU computes in one instruction or a few, and conversions of pairs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ def two_to(x):
 
 
 @triton.jit
+def log_two(x):
+    """The logarithm of x to base 2 in float32, off by 2⁻²² of it, or by 2⁻²² where x is near 1."""
+    if NATIVE:
+        result = tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        result = tl.log2(x)
+    return result
+
+
+@triton.jit
 def sigmoid(x):
     """1 / (1 + e^-x)."""
     return reciprocal(1.0 + two_to(-x * LOG2_E))
@@ -60,6 +72,45 @@ def rounded(x, KIND: tl.constexpr):
     else:
         result = x.to(KIND)
     return result
+
+
+@triton.jit
+def widened(x):
+    """x in float32, two values of bfloat16 by two instructions, where the compiler takes three."""
+    if NATIVE and x.dtype == tl.bfloat16:
+        result = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
+            "=r,=r,r",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        result = x.to(tl.float32)
+    return result
+
+
+@triton.jit
+def unchanged(x, zero):
+    """x itself, which the compiler cannot know, so that it widens x anew.
+
+    16-bit values that it widened before and kept would fill twice the registers.
+    """
+    if NATIVE and x.dtype.primitive_bitwidth == 16:
+        x = tl.inline_asm_elementwise(
+            "add.u32 $0, $1, $2;", "=r,r,r,r", [x, zero], dtype=x.dtype, is_pure=False, pack=2
+        )
+    return x
+
+
+@triton.jit
+def inverse_root(x):
+    """1 / √x in float32, about one unit in the last place off."""
+    guess = tl.rsqrt(x)
+    better = guess * (1.5 - 0.5 * x * guess * guess)
+    # neither 0 nor infinity can be improved
+    return tl.where((x > 0) & (x < float("inf")), better, guess)
 
 
 @triton.jit

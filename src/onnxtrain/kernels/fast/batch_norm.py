@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 
@@ -43,7 +44,7 @@ def _moments(parts, x, rows, columns, STAGES: tl.constexpr, R: tl.constexpr, C: 
     square = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
         at, mask = places(first, rows, columns, column, fits, R)
-        value = tl.where(mask, tl.load(x + at, mask, 0.0).to(tl.float32) - origin, 0.0)
+        value = tl.where(mask, widened(tl.load(x + at, mask, 0.0)) - origin, 0.0)
         total += value
         square += value * value
     store_sums(parts, 0, total, columns, column, fits)
@@ -116,7 +117,7 @@ def _apply(
         value = tl.load(x + at, mask, 0.0)
         result = value.to(tl.float32) * by + add
         if RESIDUAL:
-            result += tl.load(residual + at, mask, 0.0).to(tl.float32)
+            result += widened(tl.load(residual + at, mask, 0.0))
         if RELU:
             result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
         tl.store(y + at, result.to(value.dtype), mask)
@@ -158,8 +159,8 @@ def _grad_sums(
     product = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
         at, mask = places(first, rows, columns, column, fits, R)
-        grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
-        value = tl.load(x + at, mask, 0.0).to(tl.float32)
+        grad = widened(tl.load(dy + at, mask, 0.0))
+        value = widened(tl.load(x + at, mask, 0.0))
         if RELU:
             grad = tl.where(value * by + add > 0, grad, 0.0)
         total += grad
@@ -225,8 +226,8 @@ def _grad_apply(
         by, add = _forward_line(scale, shift, mean, inverse, column, fits)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
         at, mask = places(first, rows, columns, column, fits, R)
-        value = tl.load(x + at, mask, 0.0).to(tl.float32)
-        grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
+        value = widened(tl.load(x + at, mask, 0.0))
+        grad = widened(tl.load(dy + at, mask, 0.0))
         if RELU:
             grad = tl.where(value * by + add > 0, grad, 0.0)
         tl.store(dx + at, (grad * a + value * b + c).to(dx.dtype.element_ty), mask)

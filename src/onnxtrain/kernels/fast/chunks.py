@@ -7,6 +7,9 @@ the same sizes. Where the tensors are is kept as well, and sent to the device wh
 from __future__ import annotations
 
 import collections
+import functools
+import itertools
+import operator
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -18,6 +21,9 @@ from onnxtrain.kernels.lasting import keep
 
 CHUNK = 1024
 WARPS = 4
+READ_CHUNK = 4096
+READ_WARPS = 4
+"""The same for kernels that read one list alone, of which a program has more under way."""
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 Tensors = Sequence[Tensor]
 Layout = tuple[Tensor, Tensor, int]
@@ -28,39 +34,46 @@ Known = collections.OrderedDict[tuple[object, ...], Tensor]
 _tables: Known = collections.OrderedDict()
 _cuts: Known = collections.OrderedDict()
 _spares: dict[int, list[Tensor]] = {}
+_type_of = operator.attrgetter("dtype")
 
 
 def aligned(*lists: Tensors) -> bool:
-    """Whether every tensor begins where wide loads may begin, and each list has one type."""
-    return all(len({t.dtype for t in items}) == 1 for items in lists) and dense(*lists)
+    """Whether every tensor begins where wide loads may begin, and each list has one known type."""
+    types = [set(map(_type_of, items)) for items in lists]
+    return all(len(found) == 1 and found <= KINDS.keys() for found in types) and dense(*lists)
 
 
-def takes(*lists: Tensors) -> bool:
-    """Whether one launch a combination of types serves these lists.
+def takes(*lists: Tensors, length: int | None = None) -> bool:
+    """Whether one launch a combination of types serves these lists, in chunks of that length.
 
     While a step is recorded nothing can be cut anew: that would read memory of the host.
     """
-    if not dense(*lists) or any(t.dtype not in KINDS for items in lists for t in items):
+    if not dense(*lists) or any(not set(map(_type_of, items)) <= KINDS.keys() for items in lists):
         return False
-    return not _recorded(lists[0][0]) or all(map(_is_known, groups(*lists)))
+    if not _recorded(lists[0][0]):
+        return True
+    return all(_is_known(group, length or CHUNK) for group in groups(*lists))
 
 
 def dense(*lists: Tensors) -> bool:
     """Whether every tensor is contiguous and begins where wide loads may begin."""
     return all(
         all(map(Tensor.is_contiguous, items))
-        and all(address % 16 == 0 for address in map(Tensor.data_ptr, items))
+        and functools.reduce(operator.or_, map(Tensor.data_ptr, items), 0) % 16 == 0
         for items in lists
     )
 
 
-def layout(lists: Sequence[Tensors]) -> Layout:
+def layout(lists: Sequence[Tensors], length: int | None = None) -> Layout:
     """Addresses (list by list), chunks (tensor, first element, size), how many chunks."""
-    sizes = _size_key(lists)
-    if sizes not in _cuts:
-        _remember(_cuts, sizes, _cut(*sizes))
-    _cuts.move_to_end(sizes)
-    table, chunks = _table_of(*_address_key(lists)), _cuts[sizes]
+    sizes = _size_key(lists, length or CHUNK)
+    chunks = _cuts.get(sizes)
+    if chunks is None:
+        chunks = _cut(*sizes)
+        _remember(_cuts, sizes, chunks)
+    else:
+        _cuts.move_to_end(sizes)
+    table = _table_of(*_address_key(lists))
     keep((table, chunks))
     return table, chunks, len(chunks)
 
@@ -70,8 +83,8 @@ def _address_key(lists: Sequence[Tensors]) -> tuple[tuple[int, ...], torch.devic
     return addresses, lists[0][0].device
 
 
-def _size_key(lists: Sequence[Tensors]) -> tuple[tuple[int, ...], int, torch.device]:
-    return tuple(map(Tensor.numel, lists[0])), CHUNK, lists[0][0].device
+def _size_key(lists: Sequence[Tensors], length: int) -> tuple[tuple[int, ...], int, torch.device]:
+    return tuple(map(Tensor.numel, lists[0])), length, lists[0][0].device
 
 
 def _remember(known: Known, key: tuple[object, ...], value: Tensor) -> None:
@@ -84,17 +97,20 @@ def _recorded(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _is_known(lists: Sequence[Tensors]) -> bool:
+def _is_known(lists: Sequence[Tensors], length: int) -> bool:
     """Whether lists can be laid out while a step is recorded."""
     key = _address_key(lists)
-    return _size_key(lists) in _cuts and (key in _tables or bool(_spares.get(len(key[0]))))
+    return _size_key(lists, length) in _cuts and (key in _tables or bool(_spares.get(len(key[0]))))
 
 
 def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
+    """Chunks; in memory behind them, which is the first one of each tensor, and how many."""
     chunks = [
         (item, start, size) for item, size in enumerate(sizes) for start in range(0, size, length)
     ]
-    return torch.tensor(chunks, dtype=torch.int64).to(device)
+    firsts = itertools.accumulate((-(-size // length) for size in sizes), initial=0)
+    numbers = torch.tensor([*itertools.chain(*chunks), *firsts], dtype=torch.int64)
+    return numbers.to(device)[: 3 * len(chunks)].view(-1, 3)
 
 
 def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor:
@@ -102,9 +118,10 @@ def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor:
     key = (addresses, device)
     if device.type == "cuda":
         _fill(len(addresses))
-    if key in _tables:
+    found = _tables.get(key)
+    if found is not None:
         _tables.move_to_end(key)
-        return _tables[key]
+        return found
     table = torch.tensor(addresses, dtype=torch.int64)
     if device.type != "cuda":
         _remember(_tables, key, table)
@@ -128,6 +145,10 @@ def _fill(length: int) -> None:
 
 def groups(*lists: Tensors) -> Iterator[list[Tensors]]:
     """The lists cut so that each part has one type; tensors without elements are left out."""
+    uniform = all(len(set(map(_type_of, items))) == 1 for items in lists)
+    if uniform and all(map(Tensor.numel, lists[0])):
+        yield list(lists)
+        return
     found: dict[tuple[torch.dtype, ...], list[tuple[Tensor, ...]]] = {}
     for row in zip(*lists, strict=True):
         if row[0].numel():
@@ -149,6 +170,13 @@ def place(chunks, C: tl.constexpr):
     chunk = chunks + tl.program_id(0) * 3
     start = tl.load(chunk + 1)
     return tl.load(chunk), start, (tl.load(chunk + 2) - start).to(tl.int32)
+
+
+@triton.jit
+def chunks_of(chunks, count, item):
+    """The first one of a tensor's chunks, of ``count`` in all, and the first one behind them."""
+    first = chunks + 3 * count + item
+    return tl.load(first).to(tl.int32), tl.load(first + 1).to(tl.int32)
 
 
 @triton.jit

@@ -1,9 +1,10 @@
 """Cross entropy of rows of scores: the loss with log probabilities or with the gradient.
 
-A program goes through its row twice, for the logarithm of the sum and for the results; few enough
-rows are under way that the second pass finds its scores in the cache. Rows are read in groups of
-16 bytes wherever they begin. A label that is no class reads nothing and makes its row's results
-not a number, since the host does not see it.
+A row stays in the registers of its program between the pass for the logarithm of the sum and the
+one for the results, so that memory is read once; a row that is too long for one program is cut into
+parts, whose programs exchange their largest scores and sums. Rows are read in groups of 16 bytes
+wherever they begin. A label that is no class reads nothing and makes its row's results not a
+number, since the host does not see it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E
+from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.exchange import board, turn
+from onnxtrain.kernels.fast.held import (
+    chunk,
+    ends_of,
+    of_all,
+    raised,
+    read,
+    top_and_total,
+    unshared,
+)
 from onnxtrain.kernels.fast.labels import Labels, reduced, total_weight, weights_at
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 
 LOG_PROB, GRADIENT, GRADIENT_OF_LOG_PROB = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 COUNTED_BY_EACH = 1024
@@ -27,85 +38,17 @@ COUNTED_BY_EACH = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Warps of a program, groups of a thread, steps of a row that are loaded ahead, registers.
-
-    If ``hinted``, the cache is told that scores are read twice and results not at all.
-    """
+    """Warps of a program, groups that a thread holds at most, and its registers."""
 
     warps: int
-    groups: int
-    stages: int
+    held: int
     registers: int
-    hinted: bool
 
 
-LAUNCHES = {2: Launch(32, 2, 1, 32, True), 4: Launch(32, 4, 1, 64, True)}
-"""By the bytes of a score."""
-HINTS = {True: ("evict_last", "evict_first"), False: ("", "")}
-"""For scores when they are read first, and for those and the results afterwards."""
-
-
-@triton.jit
-def _raised(x, top, EXACT: tl.constexpr):
-    """e^(x - top); 16-bit scores need no exact difference."""
-    return tl.exp2((x - top) * LOG2_E) if EXACT else tl.exp2(x * LOG2_E - top * LOG2_E)
-
-
-@triton.jit
-def _whole(group, extent, W: tl.constexpr):
-    """Groups that belong to one row as a whole."""
-    lead, classes, _ = extent
-    return (group * W >= lead) & (group * W + W <= lead + classes)
-
-
-@triton.jit
-def _ends(extent, W: tl.constexpr):
-    """Places in the first and the last group, and which of them are not in a whole one."""
-    lead, classes, groups = extent
-    lane = tl.arange(0, 2 * W)
-    place = tl.where(lane < W, lane, (groups - 2) * W + lane)
-    begin = place // W * W
-    cut = (begin < lead) | (begin + W > lead + classes)
-    # one group may be both the first and the last
-    there = (place >= lead) & (place < lead + classes) & (lane < tl.minimum(groups, 2) * W)
-    return place, there & cut
-
-
-@triton.jit
-def _top_and_total(
-    row,
-    extent,
-    SHIFTED: tl.constexpr,
-    EXACT: tl.constexpr,
-    KEPT: tl.constexpr,
-    STAGES: tl.constexpr,
-    L: tl.constexpr,
-    W: tl.constexpr,
-):
-    """m = max x and Σ e^(x - m) over a row: each lane has its own two until the end."""
-    tops = tl.full((L,), float("-inf"), tl.float32)
-    sums = tl.zeros((L,), tl.float32)
-    for first in tl.range(0, extent[2], L, num_stages=STAGES):
-        group = first + tl.arange(0, L)
-        there = _whole(group, extent, W) if SHIFTED else group < extent[2]
-        place = group[:, None] * W + tl.arange(0, W)[None, :]
-        held = tl.load(row + place, there[:, None], float("-inf"), eviction_policy=KEPT)
-        held = held.to(tl.float32)
-        higher = tl.maximum(tops, tl.max(held, 1))
-        # a lane may have seen nothing but masked scores
-        safe = tl.where(higher == float("-inf"), 0.0, higher)
-        raised = tl.sum(_raised(held, safe[:, None], EXACT), 1)
-        sums = sums * _raised(tops, safe, EXACT) + raised
-        tops = higher
-    if SHIFTED:
-        place, there = _ends(extent, W)
-        held = tl.load(row + place, there, float("-inf")).to(tl.float32)
-        top = tl.maximum(tl.max(tops, 0), tl.max(held, 0))
-        total = tl.sum(sums * _raised(tops, top, EXACT), 0) + tl.sum(_raised(held, top, EXACT), 0)
-    else:
-        top = tl.max(tops, 0)
-        total = tl.sum(sums * _raised(tops, top, EXACT), 0)
-    return top, total
+HELD = {2: Launch(8, 25, 128), 4: Launch(4, 25, 128)}
+"""By the bytes of a score, for rows that are read before their results are known."""
+PASSED = {2: Launch(8, 2, 32), 4: Launch(8, 2, 32)}
+"""For gradients from log probabilities, which need nothing of the rest of their row."""
 
 
 @triton.jit
@@ -114,45 +57,29 @@ def _result(held, offset, scale, KIND: tl.constexpr, EXACT: tl.constexpr):
     if KIND == LOG_PROB:
         result = (held - offset) - scale
     else:
-        result = _raised(held, offset, EXACT) * scale
+        result = raised(held, offset, EXACT) * scale
     return result
 
 
 @triton.jit
-def _write_row(
+def _write(
     out,
-    row,
+    held,
     extent,
     offset,
     scale,
     KIND: tl.constexpr,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
-    PASSED: tl.constexpr,
-    STAGES: tl.constexpr,
+    N: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
 ):
-    """Whole groups are stored at once; the two at the ends may belong to other rows in part."""
-    for first in tl.range(0, extent[2], L, num_stages=STAGES):
-        group = first + tl.arange(0, L)
-        place = group[:, None] * W + tl.arange(0, W)[None, :]
-        there = (_whole(group, extent, W) if SHIFTED else group < extent[2])[:, None]
-        held = tl.load(row + place, there, 0.0, eviction_policy=PASSED).to(tl.float32)
-        result = _result(held, offset, scale, KIND, EXACT).to(out.dtype.element_ty)
-        tl.store(out + place, result, there, eviction_policy=PASSED)
-    if SHIFTED:
-        place, there = _ends(extent, W)
-        held = tl.load(row + place, there, 0.0).to(tl.float32)
-        result = _result(held, offset, scale, KIND, EXACT)
+    """Results of all chunks of this program."""
+    for n in tl.static_range(N):
+        place, there = chunk(extent, n, SHIFTED, L, W)
+        result = _result(unshared(held[n]).to(tl.float32), offset, scale, KIND, EXACT)
         tl.store(out + place, result.to(out.dtype.element_ty), there)
-
-
-@triton.jit
-def _clear_row(out, start, classes, L: tl.constexpr, W: tl.constexpr):
-    for first in range(0, classes, L * W):
-        column = first + tl.arange(0, L * W)
-        tl.store(out + start + column, tl.zeros((L * W,), out.dtype.element_ty), column < classes)
 
 
 @triton.jit
@@ -180,6 +107,17 @@ def _share_of(
     return share
 
 
+@triton.jit
+def _clear(out, extent, L: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
+    """Zeros wherever this program's groups lie inside the row."""
+    lead, classes, _, first = extent
+    place = first * W + tl.arange(0, L * W)
+    for _ in range(N):
+        there = (place >= lead) & (place < lead + classes)
+        tl.store(out + place, tl.zeros((L * W,), out.dtype.element_ty), there)
+        place += L * W
+
+
 @Compiled
 @triton.jit
 def _rows(
@@ -190,6 +128,7 @@ def _rows(
     weights,
     dy,
     norm,
+    words,
     rows,
     classes,
     stride,
@@ -203,68 +142,79 @@ def _rows(
     ALIKE: tl.constexpr,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
-    KEPT: tl.constexpr,
-    PASSED: tl.constexpr,
-    STAGES: tl.constexpr,
+    PARTS: tl.constexpr,
+    P: tl.constexpr,
+    N: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
 ):
-    row = tl.program_id(0)
+    number = tl.program_id(0)
+    if PARTS > 1 and KIND != GRADIENT_OF_LOG_PROB:
+        number = turn(words).to(tl.int32)
+    row, part = number // PARTS, number % PARTS
     start = row.to(tl.int64) * stride
     out_start = start if ALIKE else row.to(tl.int64) * out_stride
     base = start // W * W
     lead = (start - base).to(tl.int32)
-    out_base = base if ALIKE else out_start - lead
+    out_base = out + (base if ALIKE else out_start - lead)
+    extent = (lead, classes, tl.cdiv(lead + classes, W), part * (N * L))
     label = tl.load(labels + row)
-    inside = (label >= 0) & (label < classes)
-    own = tl.load(scores + start + label, inside, float("nan")).to(tl.float32)
     to = (labels, weights, classes, ignore)
     weight = weights_at(to, row, True, WEIGHTED)
-    extent = (lead, classes, tl.cdiv(lead + classes, W))
-    share = own
+    inside = (label >= 0) & (label < classes)
+    mine = tl.where(inside, (label + lead) // (N * L * W), 0) == part
+    share = weight
     if KIND != LOG_PROB:
         share = _share_of(dy, norm, to, row, weight, rows, WEIGHTED, MEAN, EACH, COUNTED)
         share = tl.where(inside | (label == ignore), share, float("nan"))
-    top, total = own, own
-    if KIND != GRADIENT_OF_LOG_PROB:
+    if (KIND != LOG_PROB) & (share == 0.0) & (weight == 0.0):
         # an ignored row has no loss, and its gradient needs no scores
-        if (KIND == LOG_PROB) | (weight != 0.0):
-            top, total = _top_and_total(scores + base, extent, SHIFTED, EXACT, KEPT, STAGES, L, W)
-        _store_loss(parts, row, rows, own - top - tl.log(total), weight)
-    if KIND == LOG_PROB:
-        offset, scale = top, tl.log(total)
-    elif KIND == GRADIENT:
-        offset, scale = top, share / total
+        _clear(out_base, extent, L, N, W)
+        if (KIND == GRADIENT) & (part == 0):
+            tl.store(parts + row, 0.0)
+            tl.store(parts + rows + row, weight)
     else:
+        held = read(scores + base, extent, SHIFTED, N, L, W)
+        own = tl.load(scores + start + label, inside & mine, float("nan")).to(tl.float32)
+        ends = None
+        if SHIFTED:
+            end, cut = ends_of(extent, N * L, W)
+            ends = tl.load(scores + base + end, cut, float("-inf")).to(tl.float32)
         offset, scale = tl.full((), 0.0, tl.float32), share
-    if (KIND != LOG_PROB) & (share == 0.0):
-        _clear_row(out, out_start, classes, L, W)
-    else:
-        _write_row(
-            out + out_base,
-            scores + base,
-            extent,
-            offset,
-            scale,
-            KIND,
-            SHIFTED,
-            EXACT,
-            PASSED,
-            STAGES,
-            L,
-            W,
-        )
+        if KIND != GRADIENT_OF_LOG_PROB:
+            top, total = top_and_total(held, ends, EXACT, N)
+            if PARTS > 1:
+                top, total = of_all(top, total, words, number, row, EXACT, PARTS, P)
+            if mine:
+                loss = (tl.log(total) - (own - top)) * weight
+                tl.store(parts + row, tl.where(weight == 0.0, 0.0, loss))
+                tl.store(parts + rows + row, weight)
+            offset, scale = top, tl.log(total) if KIND == LOG_PROB else share / total
+        _write(out_base, held, extent, offset, scale, KIND, SHIFTED, EXACT, N, L, W)
+        if SHIFTED:
+            result = _result(ends, offset, scale, KIND, EXACT)
+            tl.store(out_base + end, result.to(out.dtype.element_ty), cut)
         if KIND != LOG_PROB:
             tl.debug_barrier()
-            if inside:
+            if inside & mine:
                 labelled = _result(own, offset, scale, KIND, True) - share
                 tl.store(out + out_start + label, labelled.to(out.dtype.element_ty))
 
 
-@triton.jit
-def _store_loss(parts, row, rows, log_prob, weight):
-    tl.store(parts + row, tl.where(weight == 0.0, 0.0, -log_prob * weight))
-    tl.store(parts + rows + row, weight)
+def _plan(scores: Tensor, kind: tl.constexpr) -> tuple[int, int, int, Launch]:
+    """Lanes, groups that a lane holds, parts of a row, and the rest of a launch."""
+    plan = (PASSED if kind is GRADIENT_OF_LOG_PROB else HELD)[scores.dtype.itemsize]
+    groups = cdiv(scores.shape[1], 16 // scores.dtype.itemsize) + _shifted(scores)
+    lanes = min(plan.warps * 32, power(groups))
+    steps = cdiv(groups, lanes)
+    parts = 1 if interpreted() else cdiv(steps, plan.held)
+    return lanes, cdiv(steps, parts), parts, plan
+
+
+def _shifted(scores: Tensor) -> bool:
+    """Whether rows begin or end inside a group of 16 bytes."""
+    width = 16 // scores.dtype.itemsize
+    return scores.shape[1] % width != 0 or scores.stride(0) % width != 0
 
 
 def takes(scores: Tensor, labels: Tensor, weights: Tensor | None) -> bool:
@@ -276,6 +226,7 @@ def takes(scores: Tensor, labels: Tensor, weights: Tensor | None) -> bool:
         and scores.data_ptr() % 16 == 0
         and labels.dtype in (torch.int32, torch.int64)
         and all(t.is_contiguous() for t in others)
+        and _plan(scores, GRADIENT)[2] <= multiprocessors(scores.device) // 2
     )
 
 
@@ -306,18 +257,22 @@ def _over_rows(
     """Write the results of all rows; losses and weights are returned, one after the other."""
     rows, classes = scores.shape
     mean = dy is not None and to.reduction == "mean"
-    small = rows <= COUNTED_BY_EACH
-    plan, width = LAUNCHES[scores.dtype.itemsize], 16 // scores.dtype.itemsize
-    lanes = min(plan.warps * 32 * plan.groups, power(cdiv(classes, width) + 1))
+    width = 16 // scores.dtype.itemsize
+    lanes, held, pieces, plan = _plan(scores, kind)
+    counted = rows <= COUNTED_BY_EACH and pieces == 1
     parts = torch.empty(2 * rows, dtype=torch.float32, device=scores.device)
-    _rows[(rows,)](
+    words = parts
+    if pieces > 1 and kind is not GRADIENT_OF_LOG_PROB:
+        words = board(rows * pieces, scores.device)
+    _rows[(rows * pieces,)](
         out,
         parts,
         scores,
         to.labels,
         scores if to.weights is None else to.weights,
         parts if dy is None else dy,
-        total_weight(to, rows, classes) if mean and not small else parts,
+        total_weight(to, rows, classes) if mean and not counted else parts,
+        words,
         rows,
         classes,
         scores.stride(0),
@@ -327,15 +282,16 @@ def _over_rows(
         to.weights is not None,
         mean,
         to.reduction == "none",
-        power(rows) if mean and small else 0,
+        power(rows) if mean and counted else 0,
         out.stride(0) == scores.stride(0),
-        classes % width != 0 or scores.stride(0) % width != 0,
+        _shifted(scores),
         scores.dtype is torch.float32,
-        *HINTS[plan.hinted and kind is not GRADIENT_OF_LOG_PROB],
-        plan.stages,
+        pieces,
+        power(pieces),
+        held,
         lanes,
         width,
-        num_warps=max(1, min(plan.warps, lanes // 32)),
+        num_warps=max(1, lanes // 32),
         maxnreg=plan.registers,
     )
     return parts

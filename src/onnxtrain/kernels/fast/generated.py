@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels import fast
+from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK, WARPS = 1024, 4
@@ -144,11 +145,11 @@ def _expression(line: Line) -> str:
 
 
 @functools.cache
-def _generated(lines: tuple[Line, ...], kinds: tuple[str, ...]) -> Any:
+def _generated(lines: tuple[Line, ...], kinds: tuple[str, ...]) -> Compiled:
     """The compiled kernel; Triton reads its source where Python looks lines up."""
     text = source(lines, kinds)
     name = f"<onnxtrain chain {abs(hash(text)):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     names: dict[str, Any] = {"tl": tl, "__name__": __name__}
     exec(compile(text, name, "exec"), names)
-    return triton.jit(names["chain"])
+    return Compiled(triton.jit(names["chain"]))

@@ -7,7 +7,6 @@ import functools
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
 
@@ -41,50 +40,6 @@ def part_of(size: int, most: int) -> int:
     An interpreter runs one program after the other, and none could wait for the next.
     """
     return power(size) if interpreted() else min(power(size), most)
-
-
-def meeting(rows: int, results: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Memory through which the programs of a row meet: counters (zero) and so many results."""
-    counters = torch.zeros(rows + 1, dtype=torch.int32, device=device)
-    return counters, torch.empty(rows * results, dtype=torch.float32, device=device)
-
-
-def packed(x: Tensor) -> bool:
-    """Whether values are pairs in a register, which an interpreter does not have."""
-    return x.dtype.itemsize == 2 and not interpreted()
-
-
-@triton.jit
-def kept_narrow(x, PACKED: tl.constexpr):
-    """The same 16-bit values, of which the compiler has no wider copies.
-
-    What it widened before a wait would fill twice the registers during it.
-    """
-    if PACKED:
-        x = tl.inline_asm_elementwise(
-            "mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2
-        )
-    return x
-
-
-@triton.jit
-def turn(counters):
-    """Number of this program in the order in which programs began.
-
-    Programs wait for others of their row only, and those have begun or are next in line, so some
-    row can always be finished.
-    """
-    return tl.atomic_add(counters, 1)
-
-
-@triton.jit
-def meet(counters, row, parts: tl.constexpr):
-    """Wait until all programs of a row have left their partial results."""
-    tl.debug_barrier()
-    tl.atomic_add(counters + 1 + row, 1, sem="acq_rel")
-    while tl.atomic_add(counters + 1 + row, 0, sem="acq_rel") < parts:
-        pass
-    tl.debug_barrier()
 
 
 @triton.jit

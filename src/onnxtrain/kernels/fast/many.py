@@ -27,6 +27,7 @@ from onnxtrain.kernels.fast.chunks import (
     takes,
     write,
 )
+from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.many_norms import all_finite, clip, norm, norm_and_factor
 
 Number = float | Tensor
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 
+@Compiled
 @triton.jit
 def _adam_w(
     table,
@@ -133,6 +135,7 @@ def _adam_w_chunk(
         write(copies, weight, left, WHOLE, C)
 
 
+@Compiled
 @triton.jit
 def _sgd(
     table,

@@ -75,37 +75,43 @@ def _finite(
     """Clear the flag if the chunk has an infinite number or one that is none."""
     item, start, left = place(chunks, C)
     value = read_any(pointer_to(table, item, start, KIND), left, C)
-    bad = tl.zeros((C,), tl.int32)
-    if INFINITE:
-        bad += (tl.abs(value) == float("inf")).to(tl.int32)
-    if NAN:
-        bad += (value != value).to(tl.int32)
-    if tl.max(bad, 0) > 0:
+    if INFINITE and NAN:
+        # a product with 0 is not a number then, and so is every sum with it
+        total = tl.sum(value * 0.0, 0)
+        bad = total != total
+    else:
+        seen = tl.zeros((C,), tl.int32)
+        if INFINITE:
+            seen += (tl.abs(value) == float("inf")).to(tl.int32)
+        if NAN:
+            seen += (value != value).to(tl.int32)
+        bad = tl.max(seen, 0) > 0
+    if bad:
         tl.store(flag, 0)
 
 
 def norm(items: Tensors) -> Tensor:
     """√(Σ x²) over all elements of all tensors, in float32."""
-    return norm_and_factor(items, math.inf)[0]
+    return _norm_and_factor(items, math.inf)[0]
 
 
 def norm_and_factor(items: Tensors, most: float) -> tuple[Tensor, Tensor]:
     """√(Σ x²) over everything, and min(most / (that + 1e-6), 1), both in float32."""
-    found = _norm_and_factor(items, most)
-    return found[0], found[1]
+    norm, factor = _norm_and_factor(items, most).unbind()
+    return norm, factor
 
 
 def _norm_and_factor(items: Tensors, most: float) -> Tensor:
     """The norm and the factor in one tensor; one launch a type, and one more."""
-    given = [(group[0].dtype, layout([group])) for (group,) in groups(items)]
+    length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
+    given = [(group[0].dtype, layout([group], length)) for (group,) in groups(items)]
     total = sum(count for _, (_, _, count) in given)
     partial = torch.empty(total, dtype=torch.float32, device=items[0].device)
     results = torch.empty(2, dtype=torch.float32, device=items[0].device)
     first = 0
     for dtype, (table, chunks, count) in given:
-        _squares[(count,)](
-            partial[first:], table, chunks, KINDS[dtype], laid_out.CHUNK, num_warps=laid_out.WARPS
-        )
+        part = partial[first:] if first else partial
+        _squares[(count,)](part, table, chunks, KINDS[dtype], length, num_warps=threads)
         first += count
     _root[(1,)](results, partial, most, total, min(4096, power(max(1, total))), num_warps=8)
     return results
@@ -114,19 +120,19 @@ def _norm_and_factor(items: Tensors, most: float) -> Tensor:
 def clip(items: Tensors, most: float) -> None:
     """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
     found = _norm_and_factor(items, most)
+    length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
     for (group,) in groups(items):
-        table, chunks, count = layout([group])
-        kind = KINDS[group[0].dtype]
-        _scale[(count,)](table, chunks, found, kind, laid_out.CHUNK, num_warps=laid_out.WARPS)
+        table, chunks, count = layout([group], length)
+        _scale[(count,)](table, chunks, found, KINDS[group[0].dtype], length, num_warps=threads)
 
 
 def all_finite(items: Tensors, *, infinite: bool = True, nan: bool = True) -> Tensor:
     """Whether no element is infinite or not a number (each counted only if asked for)."""
-    flag = torch.ones((), dtype=torch.int32, device=items[0].device)
+    flag = torch.ones((), dtype=torch.bool, device=items[0].device)
+    octet = flag.view(torch.uint8)
+    length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
     for (group,) in groups(items):
-        table, chunks, count = layout([group])
+        table, chunks, count = layout([group], length)
         kind = KINDS[group[0].dtype]
-        _finite[(count,)](
-            flag, table, chunks, infinite, nan, kind, laid_out.CHUNK, num_warps=laid_out.WARPS
-        )
-    return flag.to(torch.bool)
+        _finite[(count,)](octet, table, chunks, infinite, nan, kind, length, num_warps=threads)
+    return flag

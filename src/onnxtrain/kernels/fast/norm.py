@@ -12,11 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import inverse_root, widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 WIDEST = 16384
-TOGETHER = {2: 2048, 4: 1024}
+TOGETHER = {2: 2048, 4: 2048}
 """Elements of a program that has several rows, by the bytes of one."""
 PER_THREAD = {2: 32, 4: 16}
 
@@ -40,32 +41,35 @@ def _normalize(
     SKIP: tl.constexpr,
     EXTRA: tl.constexpr,
     SHIFT: tl.constexpr,
+    WHOLE: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    part = 1.0 / columns
     column = tl.arange(0, C)
     fits = column < columns
     row = tl.program_id(0) * R + tl.arange(0, R)
     mask = (row < rows)[:, None] & fits[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
-    value = tl.load(x + at, mask, 0.0).to(tl.float32)
+    value = widened(tl.load(x + at, mask, 0.0))
     if SKIP:
-        value += tl.load(skip + at, mask, 0.0).to(tl.float32)
+        value += widened(tl.load(skip + at, mask, 0.0))
     if EXTRA:
-        value += tl.load(extra + column, fits, 0.0).to(tl.float32)[None, :]
-    weight = tl.load(scale + column, fits, 0.0).to(tl.float32)[None, :]
+        value += widened(tl.load(extra + column, fits, 0.0))[None, :]
+    weight = widened(tl.load(scale + column, fits, 0.0))[None, :]
     if SKIP:
         tl.store(total + at, value.to(total.dtype.element_ty), mask)
     if CENTRED:
-        middle = tl.sum(value, 1) / columns
+        middle = tl.sum(value, 1) * part
         tl.store(mean + row, middle, row < rows)
-        value = tl.where(mask, value - middle[:, None], 0.0)
-    spread = tl.sum(value * value, 1) / columns + epsilon
-    inv = tl.div_rn(tl.full((R,), 1.0, tl.float32), tl.sqrt_rn(spread))
+        value -= middle[:, None]
+        if not WHOLE:
+            value = tl.where(mask, value, 0.0)
+    inv = inverse_root(tl.sum(value * value, 1) * part + epsilon)
     tl.store(inverse + row, inv, row < rows)
     result = value * inv[:, None] * weight
     if SHIFT:
-        result += tl.load(shift + column, fits, 0.0).to(tl.float32)[None, :]
+        result += widened(tl.load(shift + column, fits, 0.0))[None, :]
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
@@ -122,6 +126,7 @@ def normalize(
         skip is not None,
         extra is not None,
         shift is not None,
+        columns == width,
         together,
         width,
         num_warps=warps(width * together, PER_THREAD[size]),

@@ -1,12 +1,12 @@
 """Gradient of layer and root-mean-square normalization over the last axes.
 
 Each program goes through many rows and keeps its share of the weights' gradients in registers;
-a second launch adds the shares up in a fixed order.
+those that finish last add the shares up in a fixed order.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 
 import torch
 import triton
@@ -14,32 +14,36 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.approx import rounded
+from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power, row_sums, warps
+from onnxtrain.kernels.fast.launch import row_sums
+from onnxtrain.kernels.fast.rows import (
+    Launch,
+    Tile,
+    chunk,
+    join_rows,
+    nothing,
+    row_numbers,
+    store_share,
+    vector,
+    zeros,
+)
+from onnxtrain.kernels.fast.shares import Shares, add_shares
 
 WIDEST = 16384
-
-
-@dataclasses.dataclass(frozen=True)
-class Launch:
-    """Elements a program takes at once, elements of a thread, warps on a multiprocessor, stages."""
-
-    together: int
-    per_thread: int
-    resident: int
-    stages: int
-
-
-LAUNCHES = {2: Launch(2048, 16, 16, 3), 4: Launch(1024, 8, 16, 3)}
+LAUNCHES = {2: Launch(16, 4, 16, 3), 4: Launch(16, 4, 16, 3)}
 """By the bytes of an element."""
+LONGER = Launch(32, 4, 8, 3)
+"""For rows that threads with twice as many elements fill better."""
 
 
 @Compiled
 @triton.jit
 def _grad(
     dx,
+    sums,
     shares,
+    counters,
     dy,
     x,
     scale,
@@ -48,77 +52,89 @@ def _grad(
     residual,
     rows,
     columns,
+    helpers,
     CENTRED: tl.constexpr,
     RESIDUAL: tl.constexpr,
     SUMMED: tl.constexpr,
     PAIRS: tl.constexpr,
     STAGES: tl.constexpr,
+    WHOLE: tl.constexpr,
     R: tl.constexpr,
-    C: tl.constexpr,
+    W: tl.constexpr,
+    K: tl.constexpr,
+    STRIP: tl.constexpr,
 ):
-    column = tl.arange(0, C)
-    fits = column < columns
-    weight = tl.load(scale + column, fits, 0.0).to(tl.float32)[None, :]
-    dscale = tl.zeros((R, C), tl.float32)
-    dbias = tl.zeros((R, C), tl.float32)
-    total = tl.zeros((R, C), tl.float32)
+    weight = vector(scale, columns, W, K)
+    part = 1.0 / columns
+    dscale = zeros(R, W, K)
+    dbias = zeros(R, W, K)
+    total = zeros(R, W, K)
     # loads of later rows are under way while this one is summed
     for first in tl.range(tl.program_id(0) * R, rows, tl.num_programs(0) * R, num_stages=STAGES):
-        row = first + tl.arange(0, R)
-        mask = (row < rows)[:, None] & fits[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
-        data = tl.load(x + at, mask, 0.0)
-        grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
-        inv = tl.load(inverse + row, row < rows, 0.0).to(tl.float32)[:, None]
-        # where data is masked the gradient is 0, and nothing else enters the sums
+        row, there, start = row_numbers(first, rows, columns, R)
+        inv = tl.load(inverse + row, there, 0.0).to(tl.float32)[:, None]
+        offset = 0.0
         if CENTRED:
-            centre = tl.load(mean + row, row < rows, 0.0).to(tl.float32)[:, None]
-            normal = (data.to(tl.float32) - centre) * inv
-            dbias += grad
-        else:
-            normal = data.to(tl.float32) * inv
-        dscale += grad * normal
-        inner = grad * weight
+            offset = -tl.load(mean + row, there, 0.0).to(tl.float32)[:, None] * inv
+        normals, inners = nothing(), nothing()
+        dscales, dbiases, totals = nothing(), nothing(), nothing()
+        slope = tl.zeros((R, W), tl.float32)
+        shift = tl.zeros((R, W), tl.float32)
+        for k in tl.static_range(K):
+            column, mask = chunk(there, columns, k, WHOLE, W)
+            # where data is masked the gradient is 0, and nothing else enters the sums
+            normal = widened(tl.load(x + start + column, mask, 0.0)) * inv + offset
+            grad = widened(tl.load(dy + start + column, mask, 0.0))
+            inner = grad * weight[k]
+            slope += inner * normal
+            shift += inner
+            normals += (normal,)
+            inners += (inner,)
+            dscales += (dscale[k] + grad * normal,)
+            dbiases += (dbias[k] + grad,)
+        dscale = dscales
         if CENTRED:
-            slope, shift = row_sums(inner * normal, inner, PAIRS)
-            slope = slope[:, None] / columns
-            result = (inner - (normal * slope + shift[:, None] / columns)) * inv
+            dbias = dbiases
+            slopes, shifts = row_sums(slope, shift, PAIRS)
+            away = -shifts[:, None] * part * inv
         else:
-            slope = tl.sum(inner * normal, 1)[:, None] / columns
-            result = (inner - normal * slope) * inv
-        if RESIDUAL:
-            result += tl.load(residual + at, mask, 0.0).to(tl.float32)
-        stored = rounded(result, dx.dtype.element_ty)
-        tl.store(dx + at, stored, mask)
+            slopes = tl.sum(slope, 1)
+            away = 0.0
+        along = -slopes[:, None] * part * inv
+        for k in tl.static_range(K):
+            column, mask = chunk(there, columns, k, WHOLE, W)
+            result = inners[k] * inv + (normals[k] * along + away)
+            if RESIDUAL:
+                result += widened(tl.load(residual + start + column, mask, 0.0))
+            stored = rounded(result, dx.dtype.element_ty)
+            tl.store(dx + start + column, stored, mask)
+            totals += (total[k] + widened(stored),)
         if SUMMED:
-            total += stored.to(tl.float32)
-    place = tl.program_id(0) * columns + column
-    tl.store(shares + place, tl.sum(dscale, 0), fits)
+            total = totals
+    kinds: tl.constexpr = 1 + CENTRED + SUMMED
+    store_share(shares, 0, dscale, columns, R, W, K)
     if CENTRED:
-        tl.store(shares + tl.num_programs(0) * columns + place, tl.sum(dbias, 0), fits)
+        store_share(shares, 1, dbias, columns, R, W, K)
     if SUMMED:
-        last = 2 if CENTRED else 1
-        tl.store(shares + last * tl.num_programs(0) * columns + place, tl.sum(total, 0), fits)
-
-
-@Compiled
-@triton.jit
-def _add_shares(out, shares, count, columns, P: tl.constexpr, C: tl.constexpr):
-    column = tl.program_id(0) * C + tl.arange(0, C)[None, :]
-    base = shares + tl.program_id(1) * count * columns
-    total = tl.zeros((P, C), tl.float32)
-    for first in range(0, count, P):
-        share = first + tl.arange(0, P)[:, None]
-        mask = (share < count) & (column < columns)
-        total += tl.load(base + share * columns + column, mask, 0.0)
-    place = column + tl.program_id(1) * columns
-    value = tl.sum(total, 0)[None, :].to(out.dtype.element_ty)
-    tl.store(out + place, value, column < columns)
+        store_share(shares, kinds - 1, total, columns, R, W, K)
+    if R > 1:
+        tl.debug_barrier()
+        for kind in tl.static_range(kinds):
+            join_rows(shares, kind, columns, R, W, K)
+    count = tl.num_programs(0)
+    add_shares(sums, shares, counters, count, R * columns, columns, kinds, helpers, 128, STRIP)
 
 
 def takes(scale: Tensor, *statistics: Tensor) -> bool:
     """Whether rows are short enough, and scale and statistics lie as these kernels read them."""
     return scale.numel() <= WIDEST and all(t.is_contiguous() for t in (scale, *statistics))
+
+
+@functools.cache
+def tile_of(columns: int, itemsize: int, matrices: int) -> Tile:
+    """How programs take rows of so many elements: with fewer idle lanes, else fewer elements."""
+    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (LAUNCHES[itemsize], LONGER)]
+    return min(tiles, key=lambda tile: tile.width * tile.chunks)
 
 
 def norm_grad(
@@ -136,18 +152,19 @@ def norm_grad(
     If ``summed``, the sums of what is written over all rows come last.
     """
     columns = scale.numel()
-    rows = x.numel() // columns
-    width, plan = power(columns), LAUNCHES[x.dtype.itemsize]
-    together = max(1, plan.together // width)
-    threads = warps(width * together, plan.per_thread)
-    resident = multiprocessors(x.device) * max(1, plan.resident // threads)
-    count = min(cdiv(rows, together), resident)
+    rows, size = x.numel() // columns, x.dtype.itemsize
+    tile = tile_of(columns, size, 2 if residual is None else 3)
+    count = tile.programs(rows, x.device)
     kinds = (1 if mean is None else 2) + summed
-    shares = torch.empty((kinds, count, columns), dtype=torch.float32, device=x.device)
+    sums = torch.empty((kinds, columns), dtype=scale.dtype, device=x.device)
+    strip = 8 * tile.warps
+    shares, counters, helpers = Shares.of(sums, count * tile.rows, count, strip)
     dx = torch.empty_like(x)
     _grad[(count,)](
         dx,
+        sums,
         shares,
+        counters,
         dy,
         x,
         scale,
@@ -156,15 +173,18 @@ def norm_grad(
         x if residual is None else residual,
         rows,
         columns,
+        helpers,
         mean is not None,
         residual is not None,
         summed,
         not interpreted(),
-        plan.stages,
-        together,
-        width,
-        num_warps=threads,
+        tile.stages,
+        tile.whole,
+        tile.rows,
+        tile.width,
+        tile.chunks,
+        strip,
+        num_warps=tile.warps,
+        maxnreg=tile.registers,
     )
-    sums = torch.empty((kinds, columns), dtype=scale.dtype, device=x.device)
-    _add_shares[(cdiv(columns, 32), kinds)](sums, shares, count, columns, 64, 32, num_warps=4)
     return dx, sums

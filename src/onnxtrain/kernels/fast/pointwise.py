@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import normal_below, sigmoid
+from onnxtrain.kernels.fast.approx import normal_below, reciprocal, sigmoid, two_to, widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
@@ -16,16 +16,18 @@ BLOCK = {2: 2048, 4: 1024}
 WARPS = 4
 GROUP = 8
 """Elements with one column to find for all of them, where rows are a multiple of it."""
-TWICE_ROOT_2_OVER_PI = tl.constexpr(1.5957691216057308)
+MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E = tl.constexpr(-2.302208198144325)
 ROOT_HALF_OVER_PI = tl.constexpr(0.3989422804014327)
 CUBIC = tl.constexpr(0.044715)
-THREE_CUBIC = tl.constexpr(0.134145)
+THREE_CUBIC_LN_2 = tl.constexpr(0.09298222853621385)
+LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
 def _gate(x):
     """(1 + tanh u) / 2, the sigmoid of 2 u, with u = √(2/π)·(x + 0.044715·x³)."""
-    return sigmoid((x * x * CUBIC + 1.0) * (x * TWICE_ROOT_2_OVER_PI))
+    power = (x * x * CUBIC + 1.0) * (x * MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E)
+    return reciprocal(1.0 + two_to(power))
 
 
 @triton.jit
@@ -49,8 +51,9 @@ def gelu_slope(x, KIND: tl.constexpr, EXACT: tl.constexpr, alpha=1.0):
         result = x * ROOT_HALF_OVER_PI * density + below
     elif KIND == "tanh":
         s = _gate(x)
-        inner = (x * x * THREE_CUBIC + 1.0) * (x * TWICE_ROOT_2_OVER_PI)
-        result = (s - s * s) * inner + s
+        # -2 u', the product that the power of 2 has taken as well
+        inner = (x * x * THREE_CUBIC_LN_2 + LN_2) * (x * MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E)
+        result = (s * s - s) * inner + s
     else:
         s = sigmoid(alpha * x)
         result = (s - s * s) * (alpha * x) + s
@@ -78,16 +81,16 @@ def _gelu(
     group = tl.arange(0, B // G) * G
     lane = group[:, None] + tl.arange(0, G)[None, :]
     mask = lane < count - start
-    value = tl.load(x + start + lane, mask, 0.0).to(tl.float32)
+    value = widened(tl.load(x + start + lane, mask, 0.0))
     if BIAS:
         # a group does not cross the end of a row
         first = (start % columns).to(tl.int32) if WIDE else start
         begin = tl.multiple_of((first + group) % columns, G)
         column = begin[:, None] + tl.arange(0, G)[None, :]
-        value += tl.load(bias + column, mask, 0.0).to(tl.float32)
+        value += widened(tl.load(bias + column, mask, 0.0))
     exact: tl.constexpr = x.dtype.element_ty == tl.float32
     if GRADIENT:
-        grad = tl.load(dy + start + lane, mask, 0.0).to(tl.float32)
+        grad = widened(tl.load(dy + start + lane, mask, 0.0))
         result = grad * gelu_slope(value, KIND, exact, alpha)
     else:
         result = gelu_value(value, alpha, KIND, exact)

@@ -14,49 +14,16 @@ from torch import Tensor
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
 
-CHUNK, COLUMNS, CHUNK_WARPS, JOIN_WARPS = 8, 256, 2, 2
+CHUNK, COLUMNS, CHUNK_WARPS = 16, 256, 2
 """Rows and columns of a program, and warps: four columns a thread, of sums in float32 as well."""
-RANKED = 1 << 14
-"""Up to so many indices are put in order by counting, for each one, those before it."""
-RANKS, COMPARED, RANK_WARPS = 64, 128, 4
-
-
-@Compiled
-@triton.jit
-def _keys(keys, indices, count, rows, KIND: tl.constexpr, B: tl.constexpr):
-    """Indices and then positions, as one number."""
-    own = tl.program_id(0) * B + tl.arange(0, B)
-    index = _wrapped(tl.load(indices + own, own < count, 0), rows)
-    tl.store(keys + own, index.to(KIND) * count + own, own < count)
-
-
-@Compiled
-@triton.jit
-def _rank(
-    ascending,
-    order,
-    keys,
-    count,
-    R: tl.constexpr,
-    B: tl.constexpr,
-):
-    """Put each index where it belongs: after the smaller ones and the equal ones before it."""
-    own = tl.program_id(0) * R + tl.arange(0, R)
-    there = own < count
-    key = tl.load(keys + own, there, 0)
-    before = tl.zeros((R, B), tl.int32)
-    whole = count // B * B
-    for first in range(0, whole, B):
-        compared = tl.load(keys + first + tl.arange(0, B))
-        before += (compared[None, :] < key[:, None]).to(tl.int32)
-    if whole < count:
-        other = whole + tl.arange(0, B)
-        compared = tl.load(keys + other, other < count, 0)
-        less = (compared[None, :] < key[:, None]) & (other < count)[None, :]
-        before += less.to(tl.int32)
-    place = tl.sum(before, 1)
-    tl.store(ascending + place, (key // count).to(tl.int32), there)
-    tl.store(order + place, own, there)
+JOINED, JOIN_COLUMNS, JOIN_WARPS = 16, 256, 4
+"""Chunks whose sums are added up at once, columns and warps of a program that does it."""
+COUNTED, DIGIT = 1 << 18, 9
+"""Up to so many indices are put in order by counting, at most so many of their bits at a time."""
+SEEN, GROUP, SEEN_WARPS, SEEN_REGISTERS = 2048, 4, 8, 40
+"""Indices that a program and a thread look at together, warps, and registers of a thread."""
+CLEARED = 1 << 16
+"""Bytes that a program clears."""
 
 
 @triton.jit
@@ -64,6 +31,87 @@ def _wrapped(index, rows):
     """An index in [0, rows), negative ones from the end, as the remainder of a division."""
     rest = index.to(tl.int32) % rows
     return tl.where(rest < 0, rest + rows, rest)
+
+
+@Compiled
+@triton.jit
+def _keys(keys, indices, count, rows, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(keys + at, _wrapped(tl.load(indices + at, at < count, 0), rows), at < count)
+
+
+@triton.jit
+def _digits(
+    keys,
+    first,
+    count,
+    SHIFT: tl.constexpr,
+    BITS: tl.constexpr,
+    B: tl.constexpr,
+    W: tl.constexpr,
+):
+    """So many positions and keys, and a few bits of these, one more for those there are not."""
+    at = first + tl.arange(0, B)[:, None] * W + tl.arange(0, W)[None, :]
+    key = tl.load(keys + at, at < count, 0)
+    digit = (key >> SHIFT) & ((1 << BITS) - 1)
+    return at, key, tl.where(at < count, digit, 1 << BITS)
+
+
+@Compiled
+@triton.jit
+def _sort(
+    ascending,
+    order,
+    keys,
+    positions,
+    cleared,
+    count,
+    clear_from,
+    clear_to,
+    SHIFT: tl.constexpr,
+    BITS: tl.constexpr,
+    FIRST: tl.constexpr,
+    B: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Put keys that have this program's digit behind those of smaller ones, in their old order.
+
+    Programs beyond the last digit clear memory meanwhile.
+    """
+    own = tl.program_id(0)
+    if own < (1 << BITS):
+        before = tl.zeros((B, W), tl.int32)
+        for first in range(0, count, B * W):
+            _, _, digit = _digits(keys, first, count, SHIFT, BITS, B, W)
+            before += (digit < own).to(tl.int32)
+        place = tl.sum(tl.sum(before, 1), 0)
+        for first in range(0, count, B * W):
+            at, key, digit = _digits(keys, first, count, SHIFT, BITS, B, W)
+            chosen = (digit == own).to(tl.int32)
+            each = tl.sum(chosen, 1)
+            target = place + (tl.cumsum(each, 0) - each)[:, None] + tl.cumsum(chosen, 1) - 1
+            tl.store(ascending + target, key, chosen > 0)
+            position = at if FIRST else tl.load(positions + at, chosen > 0, 0)
+            tl.store(order + target, position, chosen > 0)
+            place += tl.sum(each, 0)
+    else:
+        begin = clear_from + (own - (1 << BITS)).to(tl.int64) * C
+        for step in range(0, C, 4096):
+            at = begin + step + tl.arange(0, 4096)
+            tl.store(cleared + at, tl.zeros((4096,), cleared.dtype.element_ty), at < clear_to)
+
+
+@triton.jit
+def _rows_of(values, order, first, count, columns, column, R: tl.constexpr):
+    """Rows of a chunk, all on their way before anything is stored, which would come between."""
+    held = ()
+    for at in tl.static_range(R):
+        there = first + at < count
+        row = tl.load(order + first + at, there, 0).to(tl.int64)
+        taken = column < tl.where(there, columns, 0)
+        held += (tl.load(values + row * columns + column, taken, 0.0),)  # type: ignore[assignment]
+    return held
 
 
 @Compiled
@@ -91,12 +139,10 @@ def _chunks(
     index = tl.load(indices + first)
     head = (before == index).to(tl.int32)
     total = tl.zeros((C,), tl.float32)
-    # so many loads are independent of each other
+    held = _rows_of(values, order, first, count, columns, column, R)
     for at in tl.static_range(R):
         there = first + at < count
-        row = tl.load(order + first + at, there, 0).to(tl.int64)
-        taken = column < tl.where(there, columns, 0)
-        total += tl.load(values + row * columns + column, taken, 0.0).to(tl.float32)
+        total += held[at].to(tl.float32)
         following = tl.load(indices + first + at + 1, first + at + 1 < count, -1)
         ends = (following != index) & there
         inside = column < tl.where(ends & (head == 0), columns, 0)
@@ -119,9 +165,17 @@ def _chunks(
 @Compiled
 @triton.jit
 def _join(
-    out, edges, indices, count, columns, ADDED: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+    out,
+    edges,
+    indices,
+    count,
+    columns,
+    ADDED: tl.constexpr,
+    R: tl.constexpr,
+    J: tl.constexpr,
+    C: tl.constexpr,
 ):
-    """Finish the run that begins in a chunk and goes on in later ones."""
+    """Finish the run that begins in a chunk and goes on in later ones, many of them at once."""
     chunk = tl.program_id(0)
     end = (chunk + 1) * R
     index = tl.load(indices + end - 1)
@@ -132,13 +186,15 @@ def _join(
         column = tl.program_id(1) * C + tl.arange(0, C)
         fits = column < columns
         total = tl.load(edges + (chunk.to(tl.int64) * 2 + 1) * columns + column, fits, 0.0)
-        following = index
-        while following == index:
-            chunk += 1
-            total += tl.load(edges + chunk.to(tl.int64) * 2 * columns + column, fits, 0.0)
-            end = (chunk + 1) * R
-            # the run ends in this chunk unless its last row and the next one belong to it
-            following = tl.load(indices + end, end < count, -1)
+        goes_on = J
+        while goes_on == J:
+            # the run goes on in every chunk that begins with its index
+            later = chunk + 1 + tl.arange(0, J)
+            belongs = tl.load(indices + later * R, later * R < count, -1) == index
+            place = later.to(tl.int64)[:, None] * 2 * columns + column[None, :]
+            total += tl.sum(tl.load(edges + place, belongs[:, None] & fits[None, :], 0.0), 0)
+            goes_on = tl.sum(belongs.to(tl.int32), 0)
+            chunk += J
         at = index.to(tl.int64) * columns + column
         if ADDED:
             total += tl.load(out + at, fits, 0.0).to(tl.float32)
@@ -151,13 +207,13 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
     It is added to the base, in place, if there is one.
     """
     total, columns = values.shape
-    ascending, order = _in_order(indices, count)
+    out = values.new_empty((count, columns)) if base is None else base
+    ascending, order = _in_order(indices, count, out if base is None else None)
     added = base is not None
-    out = values.new_zeros((count, columns)) if base is None else base
     width = min(power(columns), COLUMNS)
-    chunks, across = cdiv(total, CHUNK), cdiv(columns, width)
+    chunks = cdiv(total, CHUNK)
     edges = torch.empty((chunks, 2, columns), dtype=torch.float32, device=values.device)
-    _chunks[(chunks, across)](
+    _chunks[(chunks, cdiv(columns, width))](
         out,
         edges,
         values,
@@ -171,26 +227,54 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
         num_warps=CHUNK_WARPS,
     )
     if chunks > 1:
-        _join[(chunks - 1, across)](
-            out, edges, ascending, total, columns, added, CHUNK, width, num_warps=JOIN_WARPS
+        width = min(power(columns), JOIN_COLUMNS)
+        _join[(chunks - 1, cdiv(columns, width))](
+            out,
+            edges,
+            ascending,
+            total,
+            columns,
+            added,
+            CHUNK,
+            JOINED,
+            width,
+            num_warps=JOIN_WARPS,
         )
     return out
 
 
-def _in_order(indices: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Indices modulo the count in ascending order, and where each one was."""
-    total = indices.numel()
-    if total > RANKED:
-        # fewer bits are sorted in fewer passes
-        kind, shift = (torch.int16, 1 << 15) if count <= 1 << 16 else (torch.int32, 0)
-        keys, order = (indices.remainder(count) - shift).to(kind).sort(stable=True)
-        return keys.to(torch.int32) + shift, order
-    wide = (total + 1) * (count + 1) >= 1 << 31
-    keys = torch.empty(total, dtype=torch.int64 if wide else torch.int32, device=indices.device)
-    kind = tl.int64 if wide else tl.int32
-    _keys[(cdiv(total, 1024),)](keys, indices, total, count, kind, 1024, num_warps=4)
-    ascending, order = torch.empty((2, total), dtype=torch.int32, device=indices.device).unbind()
-    _rank[(cdiv(total, RANKS),)](
-        ascending, order, keys, total, RANKS, COMPARED, num_warps=RANK_WARPS
-    )
-    return ascending, order
+def _in_order(indices: Tensor, count: int, cleared: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Indices modulo the count in ascending order, and where each one was; memory is cleared."""
+    total, bits = indices.numel(), max(1, (count - 1).bit_length())
+    if total > COUNTED:
+        if cleared is not None:
+            cleared.zero_()
+        return indices.remainder(count).to(torch.int32).sort(stable=True)
+    passes = cdiv(bits, DIGIT)
+    digit = cdiv(bits, passes)
+    kept = torch.empty((2 * passes + 1, total), dtype=torch.int32, device=indices.device).unbind()
+    _keys[(cdiv(total, 1024),)](kept[-1], indices, total, count, 1024, num_warps=4)
+    size = 0 if cleared is None else cleared.numel()
+    share = CLEARED // (1 if cleared is None else cleared.dtype.itemsize)
+    part = cdiv(cdiv(size, passes), share) * share
+    source = kept[-1], kept[-1]
+    for number in range(passes):
+        target = kept[2 * number], kept[2 * number + 1]
+        _sort[((1 << digit) + cdiv(max(0, min(part, size - number * part)), share),)](
+            *target,
+            *source,
+            kept[0] if cleared is None else cleared,
+            total,
+            number * part,
+            min(size, number * part + part),
+            number * digit,
+            digit,
+            number == 0,
+            max(1, min(power(total), SEEN) // GROUP),
+            GROUP,
+            share,
+            num_warps=SEEN_WARPS,
+            maxnreg=SEEN_REGISTERS,
+        )
+        source = target
+    return source

@@ -6,41 +6,30 @@ their largest values and sums.
 
 from __future__ import annotations
 
-import math
+import functools
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, reciprocal, two_to
+from onnxtrain.kernels.fast.approx import LOG2_E, log_two, reciprocal, two_to, unchanged, widened
+from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE, extent, one_of_few, row_part, tile_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import (
-    cdiv,
-    kept_narrow,
-    meet,
-    meeting,
-    packed,
-    part_of,
-    power,
-    turn,
-    warps,
-)
+from onnxtrain.kernels.fast.exchange import board, collect, fits, leave, turn
+from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 TOGETHER = {2: 4096, 4: 2048}
 """Elements of a program with several rows, by the bytes of one; of long rows' parts, and tiles."""
-PER_THREAD = {2: 16, 4: 16}
-LONGEST_ROW_OF_ONE = 16384
-PART = {2: 16384, 4: 8192}
-PART_WARPS = {2: 16, 4: 16}
+PER_THREAD = 16
+PART = 8192
+PART_WARPS = 4
+PART_REGISTERS = {2: 64, 4: 96}
 LONGEST_ROW = 1 << 20
-TILE = {2: 16384, 4: 8192}
-TILE_PER_THREAD = {2: 64, 4: 32}
-
-
-@triton.jit
-def _raised(x, top):
-    return two_to((x - top) * LOG2_E)
+LN_2 = tl.constexpr(0.6931471805599453)
+TILE = 32768
+TILE_PER_THREAD = 64
+TILE_REGISTERS = {2: 64, 4: 128}
 
 
 @triton.jit
@@ -50,8 +39,24 @@ def _finite(top):
 
 
 @triton.jit
+def _raised(x, top):
+    return two_to((x - top) * LOG2_E)
+
+
+@triton.jit
 def _result(x, top, total, LOG: tl.constexpr):
     return x - top - tl.log(total) if LOG else _raised(x, top) * reciprocal(total)
+
+
+@triton.jit
+def _held_result(held, top, total, LOG: tl.constexpr):
+    """The same; for 16 bits by fewer instructions that are exact enough."""
+    if held.dtype == tl.float32:
+        y = _result(held, top, total, LOG)
+    else:
+        x, length = widened(held), log_two(total)
+        y = x - top - length * LN_2 if LOG else two_to((x - top) * LOG2_E - length)
+    return y
 
 
 @Compiled
@@ -68,6 +73,15 @@ def _rows(y, x, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constex
 
 
 @triton.jit
+def _largest(held, zero):
+    """The largest values along the first axis, and what was held, of which there is no copy."""
+    top = tl.max(held, 0).to(tl.float32)
+    if held.dtype != tl.bfloat16:  # pairs of these are compared as they are
+        held = unchanged(held, zero)
+    return top, held
+
+
+@triton.jit
 def _joined(tops, sums):
     """The largest value of all parts, and the sum of all, along the first axis."""
     top = _finite(tl.max(tops, 0))
@@ -79,33 +93,28 @@ def _joined(tops, sums):
 def _parts(
     y,
     x,
-    counters,
-    partial,
+    words,
+    zero,
     columns,
     LOG: tl.constexpr,
-    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    number = turn(counters)
-    row, part = number // PARTS, number % PARTS
+    number = turn(words)
+    row, part = number // PARTS, (number % PARTS).to(tl.int32)
     column = part * C + tl.arange(0, C)
     mask = column < columns
-    at = row.to(tl.int64) * columns + column
+    at = row * columns + column
     held = tl.load(x + at, mask, float("-inf"))
-    value = held.to(tl.float32)
-    top = tl.max(value, 0)
-    own = partial + number * 2
-    tl.atomic_xchg(own, top)
-    tl.atomic_xchg(own + 1, tl.sum(_raised(value, _finite(top)), 0))
-    meet(counters, row, PARTS)
-    held = kept_narrow(held, PACKED)
+    top, held = _largest(held, zero)
+    leave(words + 1 + number, top, tl.sum(_raised(widened(held), _finite(top)), 0))
     other = tl.arange(0, P)
-    seen = partial + (row * PARTS + other) * 2
-    tops = tl.load(seen, other < PARTS, float("-inf"), volatile=True)
-    top, total = _joined(tops, tl.load(seen + 1, other < PARTS, 0.0, volatile=True))
-    result = _result(held.to(tl.float32), top, total, LOG)
+    tops, sums = collect(words + 1 + row * PARTS + other, other < PARTS)
+    tops = tl.where(other < PARTS, tops, float("-inf"))
+    top, total = _joined(tops, sums)
+    held = unchanged(held, zero)
+    result = _held_result(held, top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
@@ -114,54 +123,56 @@ def _parts(
 def _columns(
     y,
     x,
-    counters,
-    partial,
-    size,
-    inner,
+    words,
+    zero,
+    size: tl.constexpr,
+    inner: tl.constexpr,
     LOG: tl.constexpr,
-    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     N: tl.constexpr,
     W: tl.constexpr,
 ):
-    number = turn(counters) if PARTS > 1 else tl.program_id(0)
-    tile, part = number // PARTS, number % PARTS
-    across = tl.cdiv(inner, W)
-    column = tile % across * W + tl.arange(0, W)[None, :]
+    number = turn(words) if PARTS > 1 else tl.program_id(0).to(tl.int64)
+    tile, part = number // PARTS, (number % PARTS).to(tl.int32)
+    across: tl.constexpr = (inner + W - 1) // W
+    column = (tile % across).to(tl.int32) * W + tl.arange(0, W)[None, :]
     place = part * N + tl.arange(0, N)[:, None]
     mask = (place < size) & (column < inner)
-    at = ((tile // across).to(tl.int64) * size + place) * inner + column
+    at = tile // across * (size * inner) + (place.to(tl.int64) * inner + column)
     held = tl.load(x + at, mask, float("-inf"))
-    value = held.to(tl.float32)
-    top = tl.max(value, 0)
-    total = tl.sum(_raised(value, _finite(top)[None, :]), 0)
+    top, held = _largest(held, zero)
+    total = tl.sum(_raised(widened(held), _finite(top)[None, :]), 0)
     if PARTS > 1:
         lane = tl.arange(0, W)
-        own = partial + (tile * PARTS + part) * 2 * W + lane
-        tl.store(own, top)
-        tl.store(own + W, total)
-        meet(counters, tile, PARTS)
-        held = kept_narrow(held, PACKED)
+        leave(words + 1 + number * W + lane, top, total)
         other = tl.arange(0, P)[:, None]
-        seen = partial + (tile * PARTS + other) * 2 * W + lane[None, :]
-        tops = tl.load(seen, other < PARTS, float("-inf"), volatile=True)
-        top, total = _joined(tops, tl.load(seen + W, other < PARTS, 0.0, volatile=True))
+        seen = words + 1 + (tile * PARTS + other) * W + lane[None, :]
+        tops, sums = collect(seen, other + lane[None, :] * 0 < PARTS)
+        top, total = _joined(tl.where(other < PARTS, tops, float("-inf")), sums)
     else:
         top = _finite(top)
-    result = _result(held.to(tl.float32), top[None, :], total[None, :], LOG)
+    held = unchanged(held, zero)
+    result = _held_result(held, top[None, :], total[None, :], LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
 def takes(x: Tensor, axis: int) -> bool:
     """Whether the shape is one that these kernels serve."""
-    return -x.ndim <= axis < x.ndim and 0 < x.shape[axis] <= LONGEST_ROW
+    if axis in (-1, x.ndim - 1) and 0 < x.shape[-1] <= LONGEST_ROW_OF_ONE:
+        return True
+    if not -x.ndim <= axis < x.ndim or not 0 < x.shape[axis] <= LONGEST_ROW:
+        return False
+    size, inner = extent(x, axis)
+    if inner == 1:
+        return fits(cdiv(size, row_part(size, PART)), x, 4)
+    tall, _ = tile_of(x, size, inner, TILE)
+    return fits(cdiv(size, tall), x, 1) and one_of_few(size, inner)
 
 
 def softmax(x: Tensor, axis: int, *, log: bool) -> Tensor:
     """y = eˣ / Σ eˣ along an axis, or x - ln Σ eˣ."""
-    axis %= x.ndim
-    size, inner = x.shape[axis], math.prod(x.shape[axis + 1 :])
+    size, inner = extent(x, axis)
     y = torch.empty_like(x)
     if inner == 1:
         _last_axis(y, x, size, log)
@@ -170,49 +181,54 @@ def softmax(x: Tensor, axis: int, *, log: bool) -> Tensor:
     return y
 
 
+@functools.cache
+def _rows_together(size: int, of: int) -> tuple[int, int, int]:
+    """Elements of a row of one program, rows of one, and its warps."""
+    part = row_part(size, PART)
+    together = max(1, TOGETHER[of] // part)
+    return part, together, warps(part * together, PER_THREAD)
+
+
 def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
-    rows, width, of = x.numel() // size, power(size), x.dtype.itemsize
-    if part_of(size, LONGEST_ROW_OF_ONE) == width:
-        together = max(1, TOGETHER[of] // width)
-        threads = warps(width * together, PER_THREAD[of])
-        _rows[(cdiv(rows, together),)](y, x, rows, size, log, together, width, num_warps=threads)
+    rows, of = x.numel() // size, x.dtype.itemsize
+    part, together, threads = _rows_together(size, of)
+    if part >= size:
+        grid = (cdiv(rows, together),)
+        _rows[grid](y, x, rows, size, log, together, part, num_warps=threads)
         return
-    part = PART[of]
     parts = cdiv(size, part)
-    counters, partial = meeting(rows, 2 * parts, x.device)
     _parts[(rows * parts,)](
         y,
         x,
-        counters,
-        partial,
+        board(rows * parts, x.device),
+        0,
         size,
         log,
-        packed(x),
         parts,
         power(parts),
         part,
-        num_warps=PART_WARPS[of],
+        num_warps=PART_WARPS,
+        maxnreg=PART_REGISTERS[of],
     )
 
 
 def _other_axis(y: Tensor, x: Tensor, size: int, inner: int, log: bool) -> None:
-    wide = min(power(inner), 128 // x.dtype.itemsize)
-    tall = part_of(size, max(TILE[x.dtype.itemsize] // wide, 1))
+    of = x.dtype.itemsize
+    tall, wide = tile_of(x, size, inner, TILE)
     parts = cdiv(size, tall)
     tiles = x.numel() // (size * inner) * cdiv(inner, wide)
-    counters, partial = meeting(tiles, parts * 2 * wide, x.device)
     _columns[(tiles * parts,)](
         y,
         x,
-        counters,
-        partial,
+        board(tiles * parts * wide, x.device) if parts > 1 else x,
+        0,
         size,
         inner,
         log,
-        packed(x),
         parts,
         power(parts),
         tall,
         wide,
-        num_warps=warps(tall * wide, TILE_PER_THREAD[x.dtype.itemsize]),
+        num_warps=warps(tall * wide, TILE_PER_THREAD, 32),
+        maxnreg=TILE_REGISTERS[of],
     )

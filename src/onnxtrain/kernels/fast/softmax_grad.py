@@ -6,37 +6,29 @@ their partial sums.
 
 from __future__ import annotations
 
-import math
+import functools
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, two_to
+from onnxtrain.kernels.fast.approx import LOG2_E, two_to, unchanged, widened
+from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE, extent, one_of_few, row_part, tile_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import (
-    cdiv,
-    kept_narrow,
-    meet,
-    meeting,
-    packed,
-    part_of,
-    power,
-    turn,
-    warps,
-)
+from onnxtrain.kernels.fast.exchange import board, collect, fits, leave_one, turn
+from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
-TOGETHER = {2: 2048, 4: 2048}
-"""Elements of a program with several rows, by the bytes of one."""
-PER_THREAD = {2: 8, 4: 8}
-LONGEST_ROW_OF_ONE = 16384
+TOGETHER = 2048
+"""Elements of a program with several rows; of long rows' parts and of tiles by the bytes of one."""
+PER_THREAD = 8
 PART = {2: 8192, 4: 4096}
-"""Elements of a part of a long row, and of a tile (below), by the bytes of one."""
-PART_WARPS = {2: 8, 4: 8}
+PART_WARPS = 4
+PART_REGISTERS = 96
 LONGEST_ROW = 1 << 20
-TILE = {2: 16384, 4: 8192}
-TILE_PER_THREAD = {2: 64, 4: 64}
+TILE = {2: 32768, 4: 16384}
+TILE_PER_THREAD = {2: 64, 4: 32}
+TILE_REGISTERS = 128
 
 
 @triton.jit
@@ -70,29 +62,28 @@ def _parts(
     dx,
     dy,
     y,
-    counters,
-    partial,
+    words,
+    zero,
     columns,
     LOG: tl.constexpr,
-    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    number = turn(counters)
-    row, part = number // PARTS, number % PARTS
+    number = turn(words)
+    row, part = number // PARTS, (number % PARTS).to(tl.int32)
     column = part * C + tl.arange(0, C)
     mask = column < columns
-    at = row.to(tl.int64) * columns + column
+    at = row * columns + column
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
-    own = tl.sum(_term(dy_in.to(tl.float32), y_in.to(tl.float32), LOG), 0)
-    tl.atomic_xchg(partial + row * PARTS + part, own)
-    meet(counters, row, PARTS)
-    dy_in, y_in = kept_narrow(dy_in, PACKED), kept_narrow(y_in, PACKED)
+    own = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
+    leave_one(words + 1 + number, own)
     other = tl.arange(0, P)
-    total = tl.sum(tl.load(partial + row * PARTS + other, other < PARTS, 0.0, volatile=True), 0)
-    result = _result(dy_in.to(tl.float32), y_in.to(tl.float32), total, LOG)
+    _, sums = collect(words + 1 + row * PARTS + other, other < PARTS)
+    total = tl.sum(tl.where(other < PARTS, sums, 0.0), 0)
+    dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
+    result = _result(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
@@ -102,49 +93,54 @@ def _columns(
     dx,
     dy,
     y,
-    counters,
-    partial,
-    size,
-    inner,
+    words,
+    zero,
+    size: tl.constexpr,
+    inner: tl.constexpr,
     LOG: tl.constexpr,
-    PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     P: tl.constexpr,
     N: tl.constexpr,
     W: tl.constexpr,
 ):
-    number = turn(counters) if PARTS > 1 else tl.program_id(0)
-    tile, part = number // PARTS, number % PARTS
-    across = tl.cdiv(inner, W)
-    column = tile % across * W + tl.arange(0, W)[None, :]
+    number = turn(words) if PARTS > 1 else tl.program_id(0).to(tl.int64)
+    tile, part = number // PARTS, (number % PARTS).to(tl.int32)
+    across: tl.constexpr = (inner + W - 1) // W
+    column = (tile % across).to(tl.int32) * W + tl.arange(0, W)[None, :]
     place = part * N + tl.arange(0, N)[:, None]
     mask = (place < size) & (column < inner)
-    at = ((tile // across).to(tl.int64) * size + place) * inner + column
+    at = tile // across * (size * inner) + (place.to(tl.int64) * inner + column)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
-    total = tl.sum(_term(dy_in.to(tl.float32), y_in.to(tl.float32), LOG), 0)
+    total = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
     if PARTS > 1:
         lane = tl.arange(0, W)
-        tl.store(partial + (tile * PARTS + part) * W + lane, total)
-        meet(counters, tile, PARTS)
-        dy_in, y_in = kept_narrow(dy_in, PACKED), kept_narrow(y_in, PACKED)
+        leave_one(words + 1 + number * W + lane, total)
         other = tl.arange(0, P)[:, None]
-        seen = partial + (tile * PARTS + other) * W + lane[None, :]
-        total = tl.sum(tl.load(seen, other < PARTS, 0.0, volatile=True), 0)
-    result = _result(dy_in.to(tl.float32), y_in.to(tl.float32), total[None, :], LOG)
+        there = other + lane[None, :] * 0 < PARTS
+        _, sums = collect(words + 1 + (tile * PARTS + other) * W + lane[None, :], there)
+        total = tl.sum(tl.where(there, sums, 0.0), 0)
+    dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
+    result = _result(widened(dy_in), widened(y_in), total[None, :], LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
 def takes(y: Tensor, axis: int) -> bool:
     """Whether the shape is one that these kernels serve."""
-    size = y.shape[axis]
-    return 0 < size <= LONGEST_ROW and -y.ndim <= axis < y.ndim
+    if axis in (-1, y.ndim - 1) and 0 < y.shape[-1] <= LONGEST_ROW_OF_ONE:
+        return True
+    if not -y.ndim <= axis < y.ndim or not 0 < y.shape[axis] <= LONGEST_ROW:
+        return False
+    (size, inner), of = extent(y, axis), y.dtype.itemsize
+    if inner == 1:
+        return fits(cdiv(size, row_part(size, PART[of])), y, 4)
+    tall, _ = tile_of(y, size, inner, TILE[of])
+    return fits(cdiv(size, tall), y, 1) and one_of_few(size, inner)
 
 
 def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
     """dX = y·(dY - Σ y·dY), or dY - e^y·Σ dY for the logarithm."""
-    axis %= y.ndim
-    size, inner = y.shape[axis], math.prod(y.shape[axis + 1 :])
+    size, inner = extent(y, axis)
     dx = torch.empty_like(dy)
     if inner == 1:
         _last_axis(dx, dy, y, size, log)
@@ -153,52 +149,56 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
     return dx
 
 
+@functools.cache
+def _rows_together(size: int, of: int) -> tuple[int, int, int]:
+    """Elements of a row of one program, rows of one, and its warps."""
+    part = row_part(size, PART[of])
+    together = max(1, TOGETHER // part)
+    return part, together, warps(part * together, PER_THREAD)
+
+
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
-    rows, width = y.numel() // size, power(size)
-    if part_of(size, LONGEST_ROW_OF_ONE) == width:
-        together = max(1, TOGETHER[y.dtype.itemsize] // width)
+    rows, of = y.numel() // size, y.dtype.itemsize
+    part, together, threads = _rows_together(size, of)
+    if part >= size:
         grid = (cdiv(rows, together),)
-        threads = warps(width * together, PER_THREAD[y.dtype.itemsize])
-        _rows[grid](dx, dy, y, rows, size, log, together, width, num_warps=threads)
+        _rows[grid](dx, dy, y, rows, size, log, together, part, num_warps=threads)
         return
-    part, threads = PART[y.dtype.itemsize], PART_WARPS[y.dtype.itemsize]
     parts = cdiv(size, part)
-    counters, partial = meeting(rows, parts, y.device)
     _parts[(rows * parts,)](
         dx,
         dy,
         y,
-        counters,
-        partial,
+        board(rows * parts, y.device),
+        0,
         size,
         log,
-        packed(y),
         parts,
         power(parts),
         part,
-        num_warps=threads,
+        num_warps=PART_WARPS,
+        maxnreg=PART_REGISTERS,
     )
 
 
 def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: bool) -> None:
-    wide = min(power(inner), 128 // y.dtype.itemsize)
-    tall = part_of(size, max(TILE[y.dtype.itemsize] // wide, 1))
+    of = y.dtype.itemsize
+    tall, wide = tile_of(y, size, inner, TILE[of])
     parts = cdiv(size, tall)
     tiles = y.numel() // (size * inner) * cdiv(inner, wide)
-    counters, partial = meeting(tiles, parts * wide, y.device)
     _columns[(tiles * parts,)](
         dx,
         dy,
         y,
-        counters,
-        partial,
+        board(tiles * parts * wide, y.device) if parts > 1 else y,
+        0,
         size,
         inner,
         log,
-        packed(y),
         parts,
         power(parts),
         tall,
         wide,
-        num_warps=warps(tall * wide, TILE_PER_THREAD[y.dtype.itemsize]),
+        num_warps=warps(tall * wide, TILE_PER_THREAD[of], 32),
+        maxnreg=TILE_REGISTERS,
     )

@@ -1,7 +1,7 @@
 """Tensors written together with the sums of their columns, always in the same order.
 
-Each program goes down a strip of columns through a part of the rows; a second launch adds the
-parts up. What is summed are the values as they are stored.
+Each program goes down a strip of columns through a part of the rows; those that finish last add
+the parts up. What is summed are the values as they are stored.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.columns import LAUNCHES, _add_parts
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
+from onnxtrain.kernels.fast.approx import rounded, widened
+from onnxtrain.kernels.fast.columns import WRITING, Strips
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.shares import STRIP, Shares, add_shares
 
 MOST_PARTS = 4
 
 
+@Compiled
 @triton.jit
 def _side_by_side(
+    sums,
     shares,
+    counters,
     out,
     first_part,
     second_part,
@@ -31,6 +36,7 @@ def _side_by_side(
     width,
     columns,
     strips,
+    helpers,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
@@ -52,19 +58,24 @@ def _side_by_side(
         mask = (row < rows) & fits[None, :]
         value = tl.load(source + row * width + column[None, :], mask, 0.0)
         tl.store(out + row * columns + there[None, :], value, mask)
-        total += value.to(tl.float32)
+        total += widened(value)
     tl.store(shares + tl.program_id(1) * columns + there, tl.sum(total, 0), fits)
+    add_shares(sums, shares, counters, tl.num_programs(1), columns, columns, 1, helpers, 64, STRIP)
 
 
+@Compiled
 @triton.jit
 def _dropped(
+    sums,
     shares,
+    counters,
     dx,
     dy,
     mask,
     scale,
     rows,
     columns,
+    helpers,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
@@ -76,12 +87,15 @@ def _dropped(
         row = (first + tl.arange(0, R)).to(tl.int64)[:, None]
         inside = (row < rows) & fits[None, :]
         at = row * columns + column[None, :]
-        kept = tl.load(mask + at, inside, 0)
-        value = tl.load(dy + at, inside, 0.0).to(tl.float32)
-        value = tl.where(kept != 0, value * scale, 0.0).to(dx.dtype.element_ty)
+        # in pieces of as many elements as a thread has of dy: in others all is computed twice
+        piece: tl.constexpr = 128 // dy.dtype.element_ty.primitive_bitwidth
+        kept = tl.load(mask + tl.max_contiguous(at, (1, piece)), inside, 0)
+        value = widened(tl.load(dy + at, inside, 0.0)) * scale
+        value = rounded(tl.where(kept != 0, value, 0.0), dx.dtype.element_ty)
         tl.store(dx + at, value, inside)
-        total += value.to(tl.float32)
+        total += widened(value)
     tl.store(shares + tl.program_id(1) * columns + column, tl.sum(total, 0), fits)
+    add_shares(sums, shares, counters, tl.num_programs(1), columns, columns, 1, helpers, 64, STRIP)
 
 
 def takes(parts: Sequence[Tensor]) -> bool:
@@ -93,64 +107,56 @@ def takes(parts: Sequence[Tensor]) -> bool:
 
 def side_by_side(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Parts of one shape side by side along the last axis, and the sums over all other axes."""
-    first = parts[0]
+    first, plan = parts[0], WRITING[parts[0].dtype.itemsize]
     width, columns = first.shape[-1], len(parts) * first.shape[-1]
     out = first.new_empty((*first.shape[:-1], columns))
     rows = first.numel() // width
-    wide, count = _strips(first, width, rows, len(parts))
-    shares = torch.empty((count, columns), dtype=torch.float32, device=first.device)
-    given = [*parts, *[first] * (MOST_PARTS - len(parts))]
-    plan, strips = LAUNCHES[first.dtype.itemsize], cdiv(width, wide)
-    _side_by_side[(strips * len(parts), count)](
+    strips = Strips.of(first, rows, width, plan, len(parts))
+    across = strips.across * len(parts)
+    sums = first.new_empty(columns)
+    shares, counters, helpers = Shares.of(sums, strips.parts, across * strips.parts)
+    _side_by_side[(across, strips.parts)](
+        sums,
         shares,
+        counters,
         out,
-        *given,
+        *parts,
+        *[first] * (MOST_PARTS - len(parts)),
         rows,
         width,
         columns,
-        strips,
+        strips.across,
+        helpers,
         plan.stages,
         plan.rows,
-        wide,
+        strips.width,
         num_warps=plan.warps,
     )
-    return out, _added(shares, first.dtype)
+    return out, sums
 
 
 def drop_grad(dy: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     """dx = dy / (1 - rate) where the mask is true, else 0; and its sums over all but the last."""
-    columns = dy.shape[-1]
+    columns, plan = dy.shape[-1], WRITING[dy.dtype.itemsize]
     rows = dy.numel() // columns
-    wide, count = _strips(dy, columns, rows, 1)
+    strips = Strips.of(dy, rows, columns, plan)
     dx = torch.empty_like(dy)
-    shares = torch.empty((count, columns), dtype=torch.float32, device=dy.device)
-    plan = LAUNCHES[dy.dtype.itemsize]
-    _dropped[(cdiv(columns, wide), count)](
+    sums = dy.new_empty(columns)
+    shares, counters, helpers = Shares.of(sums, strips.parts, strips.across * strips.parts)
+    _dropped[(strips.across, strips.parts)](
+        sums,
         shares,
+        counters,
         dx,
         dy,
         mask.view(torch.uint8),
         1 / (1 - rate),
         rows,
         columns,
+        helpers,
         plan.stages,
         plan.rows,
-        wide,
+        strips.width,
         num_warps=plan.warps,
     )
-    return dx, _added(shares, dy.dtype)
-
-
-def _strips(like: Tensor, width: int, rows: int, parts: int) -> tuple[int, int]:
-    """Columns of a strip, and into how many pieces the rows are cut."""
-    plan = LAUNCHES[like.dtype.itemsize]
-    wide = min(plan.strip // like.dtype.itemsize, power(width))
-    wanted = multiprocessors(like.device) * plan.programs
-    return wide, max(1, min(wanted // (cdiv(width, wide) * parts), cdiv(rows, plan.rows)))
-
-
-def _added(shares: Tensor, dtype: torch.dtype) -> Tensor:
-    count, columns = shares.shape
-    out = torch.empty(columns, dtype=dtype, device=shares.device)
-    _add_parts[(cdiv(columns, 32),)](out, shares, count, columns, 64, 32, num_warps=4)
-    return out
+    return dx, sums

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -113,11 +115,11 @@ def _scaled_product(a: Tensor, b: Tensor, alpha: float) -> Tensor:
     left = a.unsqueeze(0) if a.ndim == 1 else a
     right = b.unsqueeze(1) if b.ndim == 1 else b
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    rows, columns = left.shape[-2], right.shape[-1]
+    count, (rows, inner), columns = math.prod(batch), left.shape[-2:], right.shape[-1]
     result = torch.baddbmm(
         a.new_zeros(()),
-        left.expand(*batch, rows, left.shape[-1]).reshape(-1, rows, left.shape[-1]),
-        right.expand(*batch, right.shape[-2], columns).reshape(-1, right.shape[-2], columns),
+        left.expand(*batch, rows, inner).reshape(count, rows, inner),
+        right.expand(*batch, inner, columns).reshape(count, inner, columns),
         beta=0,
         alpha=alpha,
     ).reshape(*batch, rows, columns)

@@ -8,7 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.ml.scores import NUMBERS, constant, labelled, like, real, transformed
+from onnxtrain.kernels.ml.scores import (
+    NUMBERS,
+    Numbers,
+    given_type,
+    labelled,
+    like,
+    numbers,
+    real,
+    transformed,
+)
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import ML
 
@@ -17,22 +26,20 @@ from onnxtrain.types import ML
 def linear_regressor(
     x: Tensor,
     *,
-    coefficients: Sequence[float],
-    intercepts: Sequence[float] = (),
+    coefficients: Numbers,
+    intercepts: Numbers = (),
     post_transform: str = "NONE",
     targets: int = 1,
 ) -> Tensor:
     """y = transform(x · coefficientsᵀ + intercepts), one column for each target."""
     scores = _linear(real(x), coefficients, intercepts, targets)
-    return transformed(scores, post_transform).to(torch.float32)
+    return transformed(scores, post_transform).to(given_type(coefficients))
 
 
-def _linear(
-    x: Tensor, coefficients: Sequence[float], intercepts: Sequence[float], targets: int
-) -> Tensor:
+def _linear(x: Tensor, coefficients: Numbers, intercepts: Numbers, targets: int) -> Tensor:
     x = x.reshape(1, -1) if x.ndim == 1 else x
-    scores = x @ constant(tuple(coefficients), like(x)).reshape(targets, -1).t()
-    return scores + constant(tuple(intercepts), like(x)) if intercepts else scores
+    scores = x @ numbers(coefficients, like(x)).reshape(targets, -1).t()
+    return scores + numbers(intercepts, like(x)) if len(intercepts) else scores
 
 
 @kernel("LinearClassifier", domain=ML, outputs=2, T1=NUMBERS)
@@ -41,8 +48,8 @@ def linear_classifier(
     *,
     classlabels_ints: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float],
-    intercepts: Sequence[float] = (),
+    coefficients: Numbers,
+    intercepts: Numbers = (),
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Any, Tensor]:
@@ -56,7 +63,7 @@ def linear_classifier(
     labels = len(classlabels_ints or classlabels_strings or ())
     if rows == 1 and labels == 2:
         scores = torch.cat([-scores, scores], 1)
-    scores = transformed(scores, post_transform).to(torch.float32)
+    scores = transformed(scores, post_transform).to(given_type(coefficients))
     if scores.shape[1] > 1:
         return labelled(scores.argmax(1), classlabels_ints, classlabels_strings), scores
     limit = 0.0 if post_transform == "NONE" else 0.5

@@ -8,7 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.ml.scores import NUMBERS, constant, labelled, like, real, transformed
+from onnxtrain.kernels.ml.scores import (
+    NUMBERS,
+    Numbers,
+    given_type,
+    labelled,
+    like,
+    numbers,
+    real,
+    transformed,
+)
 from onnxtrain.kernels.ml.trees import LEAF, MODES, Ints, Table, forest, listed
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import ML
@@ -23,7 +32,7 @@ def _old_table(
     no: Ints,
     yes: Ints,
     missing: Ints,
-    votes: Sequence[tuple[int, int, int, float]],
+    votes: Sequence[tuple[int, int, int]],
     targets: int,
 ) -> Table:
     """A table from nodes that are known by the ids of their tree and within it."""
@@ -48,18 +57,22 @@ def _old_table(
         no=after_no,
         yes=after_yes,
         members=(),
-        votes=tuple((place[tree, node], target, w) for tree, node, target, w in votes),
+        votes=tuple((place[tree, node], target) for tree, node, target in votes),
         targets=targets,
     )
 
 
-def _scores(
-    x: Tensor, table: Table, aggregate: str, base_values: Sequence[float] | Tensor | None
-) -> Tensor:
+def _scores(x: Tensor, table: Table, weights: Numbers, aggregate: str, base: Numbers) -> Tensor:
     wide = real(x)
-    scores = forest(table, like(wide)).scores(wide, aggregate)
-    base = listed(base_values)
-    return scores + constant(base, like(wide)) if base else scores
+    trees = forest(table, like(wide))
+    scores = trees.scores(wide, numbers(weights, like(wide)), aggregate)
+    return scores + numbers(base, like(wide)) if len(base) else scores
+
+
+def _first(values: Numbers | None, tensor: Tensor | None) -> Numbers:
+    """Weights, which are numbers or a tensor."""
+    found = tensor if values is None else values
+    return () if found is None else found
 
 
 @kernel("TreeEnsembleRegressor", domain=ML, T=NUMBERS)
@@ -67,7 +80,7 @@ def tree_ensemble_regressor(
     x: Tensor,
     *,
     aggregate_function: str = "SUM",
-    base_values: Sequence[float] | None = None,
+    base_values: Numbers | None = None,
     base_values_as_tensor: Tensor | None = None,
     n_targets: int = 1,
     nodes_falsenodeids: Ints,
@@ -85,11 +98,11 @@ def tree_ensemble_regressor(
     target_ids: Ints,
     target_nodeids: Ints,
     target_treeids: Ints,
-    target_weights: Sequence[float] | None = None,
+    target_weights: Numbers | None = None,
     target_weights_as_tensor: Tensor | None = None,
 ) -> Tensor:
     """y[n, t] = base + the weights for target t of the leaves that row n reaches, aggregated."""
-    weights = listed(target_weights_as_tensor if target_weights is None else target_weights)
+    weights = _first(target_weights, target_weights_as_tensor)
     table = _old_table(
         nodes_treeids,
         nodes_nodeids,
@@ -99,24 +112,24 @@ def tree_ensemble_regressor(
         nodes_falsenodeids,
         nodes_truenodeids,
         nodes_missing_value_tracks_true,
-        list(zip(target_treeids, target_nodeids, target_ids, weights, strict=True)),
+        list(zip(target_treeids, target_nodeids, target_ids, strict=True)),
         n_targets,
     )
-    base = base_values_as_tensor if base_values is None else base_values
-    scores = _scores(x, table, aggregate_function, base)
-    return transformed(scores, post_transform).to(torch.float32)
+    base = _first(base_values, base_values_as_tensor)
+    scores = _scores(x, table, weights, aggregate_function, base)
+    return transformed(scores, post_transform).to(given_type(target_weights))
 
 
 @kernel("TreeEnsembleClassifier", domain=ML, outputs=2, T1=NUMBERS)
 def tree_ensemble_classifier(
     x: Tensor,
     *,
-    base_values: Sequence[float] | None = None,
+    base_values: Numbers | None = None,
     base_values_as_tensor: Tensor | None = None,
     class_ids: Ints,
     class_nodeids: Ints,
     class_treeids: Ints,
-    class_weights: Sequence[float] | None = None,
+    class_weights: Numbers | None = None,
     class_weights_as_tensor: Tensor | None = None,
     classlabels_int64s: Ints | None = None,
     classlabels_strings: Sequence[str] | None = None,
@@ -134,7 +147,7 @@ def tree_ensemble_classifier(
     post_transform: str = "NONE",
 ) -> tuple[Any, Tensor]:
     """Label of the largest score, and all scores: base + the weights of the leaves reached."""
-    weights = listed(class_weights_as_tensor if class_weights is None else class_weights)
+    weights = _first(class_weights, class_weights_as_tensor)
     labels = len(classlabels_int64s or classlabels_strings or ())
     table = _old_table(
         nodes_treeids,
@@ -145,14 +158,14 @@ def tree_ensemble_classifier(
         nodes_falsenodeids,
         nodes_truenodeids,
         nodes_missing_value_tracks_true,
-        list(zip(class_treeids, class_nodeids, class_ids, weights, strict=True)),
+        list(zip(class_treeids, class_nodeids, class_ids, strict=True)),
         labels,
     )
-    base = base_values_as_tensor if base_values is None else base_values
-    scores = _scores(x, table, "SUM", base)
+    base = _first(base_values, base_values_as_tensor)
+    scores = _scores(x, table, weights, "SUM", base)
     if len(set(class_ids)) == 1 and labels <= 2:
         scores = _two_sided(scores[:, class_ids[0]], post_transform)
-    scores = transformed(scores, post_transform).to(torch.float32)
+    scores = transformed(scores, post_transform).to(given_type(class_weights))
     names = (
         ["", *classlabels_strings] if classlabels_strings and labels == 1 else classlabels_strings
     )

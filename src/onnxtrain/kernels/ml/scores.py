@@ -12,6 +12,8 @@ from torch import Tensor
 
 from onnxtrain.types import DataType
 
+Numbers = Sequence[float] | Tensor
+"""Weights: an attribute of the node, or a tensor in its place."""
 NUMBERS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.INT64, DataType.INT32})
 
 
@@ -20,6 +22,20 @@ def constant(values: tuple[float, ...], like: tuple[torch.dtype, torch.device]) 
     """Numbers of an attribute as a tensor, which nobody may change."""
     dtype, device = like
     return torch.tensor(values, dtype=dtype, device=device)
+
+
+def numbers(values: Numbers, like: tuple[torch.dtype, torch.device]) -> Tensor:
+    """Weights as a tensor: those of an attribute, or those that are trained."""
+    if not isinstance(values, Tensor):
+        return constant(tuple(values), like)
+    if values.device != like[1]:  # an attribute, which is copied to the device once
+        return constant(tuple(values.reshape(-1).tolist()), like)
+    return values.to(like[0])
+
+
+def given_type(values: Numbers | None) -> torch.dtype:
+    """The type of scores that weights make: float, unless they are trained in another."""
+    return values.dtype if isinstance(values, Tensor) else torch.float32
 
 
 def real(x: Tensor) -> Tensor:

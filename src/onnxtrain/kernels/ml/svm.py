@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.ml.scores import NUMBERS, constant, labelled, like, real, transformed
+from onnxtrain.kernels.ml.scores import (
+    NUMBERS,
+    Numbers,
+    constant,
+    given_type,
+    labelled,
+    like,
+    numbers,
+    real,
+    transformed,
+)
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import ML
 
@@ -24,13 +34,13 @@ def svm_classifier(
     *,
     classlabels_ints: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float],
+    coefficients: Numbers,
     kernel_params: Sequence[float] = (0.0, 0.0, 0.0),
     kernel_type: str = "LINEAR",
     post_transform: str = "NONE",
     prob_a: Sequence[float] = (),
     prob_b: Sequence[float] = (),
-    rho: Sequence[float],
+    rho: Numbers,
     support_vectors: Sequence[float] = (),
     vectors_per_class: Sequence[int] = (),
 ) -> tuple[Any, Tensor]:
@@ -43,7 +53,7 @@ def svm_classifier(
     values = real(x)
     classes = max(len(classlabels_ints or classlabels_strings or ()), 1)
     if not sum(vectors_per_class):
-        weights = constant(tuple(coefficients), like(values)).reshape(classes, -1)
+        weights = numbers(coefficients, like(values)).reshape(classes, -1)
         scores = values @ weights.t() + rho[0]
         best = scores.argmax(1)
     else:
@@ -55,21 +65,19 @@ def svm_classifier(
             scores = _probabilities(scores, classes, prob_a, prob_b)
     scores = torch.cat([-scores, scores], 1) if scores.shape[1] == 1 and classes == 2 else scores
     label = labelled(best, classlabels_ints, classlabels_strings)
-    return label, transformed(scores, post_transform).to(torch.float32)
+    return label, transformed(scores, post_transform).to(given_type(coefficients))
 
 
-def _decisions(
-    close: Tensor, coefficients: Sequence[float], rho: Sequence[float], sizes: Sequence[int]
-) -> Tensor:
+def _decisions(close: Tensor, coefficients: Numbers, rho: Numbers, sizes: Sequence[int]) -> Tensor:
     """[rows, pairs]: Σ coefficient · k(x, support vector) + rho for each pair of classes."""
-    weights = constant(tuple(coefficients), like(close)).reshape(-1, sum(sizes))
+    weights = numbers(coefficients, like(close)).reshape(-1, sum(sizes))
     ends = list(itertools.accumulate(sizes))
     parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     values = [
         close[:, parts[i]] @ weights[j - 1, parts[i]] + close[:, parts[j]] @ weights[i, parts[j]]
         for i, j in itertools.combinations(range(len(sizes)), 2)
     ]
-    return torch.stack(values, 1) + constant(tuple(rho[: len(values)]), like(close))
+    return torch.stack(values, 1) + numbers(rho[: len(values)], like(close))
 
 
 def _votes(decisions: Tensor, classes: int) -> Tensor:
@@ -123,18 +131,18 @@ def _index(place: int, like: Tensor) -> Tensor:
 def svm_regressor(
     x: Tensor,
     *,
-    coefficients: Sequence[float],
+    coefficients: Numbers,
     kernel_params: Sequence[float] = (0.0, 0.0, 0.0),
     kernel_type: str = "LINEAR",
     n_supports: int = 0,
     one_class: int = 0,
     post_transform: str = "NONE",
-    rho: Sequence[float],
+    rho: Numbers,
     support_vectors: Sequence[float] = (),
 ) -> Tensor:
     """y = Σ coefficient · k(x, support vector) + rho, or only its sign for one class."""
     values = real(x)
-    weights = constant(tuple(coefficients), like(values))
+    weights = numbers(coefficients, like(values))
     if n_supports:
         vectors = constant(tuple(support_vectors), like(values)).reshape(n_supports, -1)
         close = _kernel(values, vectors, kernel_type, kernel_params)
@@ -144,7 +152,7 @@ def svm_regressor(
     scores = scores.unsqueeze(-1) + rho[0]
     if one_class:
         scores = torch.where(scores > 0, 1.0, -1.0)
-    return transformed(scores, post_transform).to(torch.float32)
+    return transformed(scores, post_transform).to(given_type(coefficients))
 
 
 def _kernel(x: Tensor, vectors: Tensor, kind: str, params: Sequence[float]) -> Tensor:

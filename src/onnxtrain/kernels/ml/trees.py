@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.ml.scores import like, real, transformed
+from onnxtrain.kernels.ml.scores import Numbers, like, numbers, real, transformed
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import ML, DataType
 
@@ -32,8 +32,8 @@ class Forest:
         feature, split, mode, missing: What a node compares, with what, how, and its answer to NaN.
         children: Next node for the answers no and yes, [node, 2].
         members: For each node the numbers of its set, filled up with NaN.
-        values: What a leaf adds to each target, [node, target].
-        present: Whether it says anything about the target.
+        places: For each weight its leaf and target, as a place in a table [node, target].
+        present: Whether a leaf says anything about a target, [node, target].
     """
 
     roots: Tensor
@@ -44,7 +44,7 @@ class Forest:
     missing: Tensor
     children: Tensor
     members: Tensor
-    values: Tensor
+    places: Tensor
     present: Tensor
 
     def leaves(self, x: Tensor) -> Tensor:
@@ -72,10 +72,11 @@ class Forest:
             yes = torch.where(mode == index, answer, yes)
         return yes
 
-    def scores(self, x: Tensor, aggregate: str) -> Tensor:
+    def scores(self, x: Tensor, weights: Tensor, aggregate: str) -> Tensor:
         """What the trees say about each target, put together."""
         leaf = self.leaves(x)
-        values = self.values[leaf]
+        table = weights.new_zeros(self.present.numel()).index_add(0, self.places, weights)
+        values = table.reshape(self.present.shape)[leaf]
         if aggregate in ("SUM", "AVERAGE"):
             total = values.sum(1)
             return total / len(self.roots) if aggregate == "AVERAGE" else total
@@ -97,7 +98,7 @@ class Table:
     no: tuple[int, ...]
     yes: tuple[int, ...]
     members: tuple[float, ...]
-    votes: tuple[tuple[int, int, float], ...]
+    votes: tuple[tuple[int, int], ...]
     targets: int
 
 
@@ -106,10 +107,8 @@ def forest(table: Table, form: tuple[torch.dtype, torch.device]) -> Forest:
     """A table as tensors; leaves are the nodes with mode LEAF."""
     dtype, device = form
     count = len(table.mode)
-    values = torch.zeros(count, table.targets, dtype=dtype)
     present = torch.zeros(count, table.targets, dtype=torch.bool)
-    for node, target, weight in table.votes:
-        values[node, target] += weight
+    for node, target in table.votes:
         present[node, target] = True
     whole = functools.partial(torch.tensor, device=device, dtype=torch.int64)
     return Forest(
@@ -121,7 +120,7 @@ def forest(table: Table, form: tuple[torch.dtype, torch.device]) -> Forest:
         missing=whole(table.missing).to(torch.bool),
         children=torch.stack([whole(table.no), whole(table.yes)], 1),
         members=_members(table).to(device, dtype),
-        values=values.to(device),
+        places=whole([node * table.targets + target for node, target in table.votes]),
         present=present.to(device),
     )
 
@@ -148,8 +147,8 @@ def _members(table: Table) -> Tensor:
     longest = max(map(len, sets), default=0)
     members = torch.full((len(table.mode), longest), torch.nan, dtype=torch.float64)
     asking = [node for node, mode in enumerate(table.mode) if mode == MEMBER]
-    for node, numbers in zip(asking, sets, strict=False):
-        members[node, : len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
+    for node, found in zip(asking, sets, strict=False):
+        members[node, : len(found)] = torch.tensor(found, dtype=torch.float64)
     return members
 
 
@@ -166,7 +165,7 @@ def tree_ensemble(
     *,
     aggregate_function: int = 1,
     leaf_targetids: Ints,
-    leaf_weights: Tensor,
+    leaf_weights: Numbers,
     membership_values: Tensor | None = None,
     n_targets: int | None = None,
     nodes_falseleafs: Ints,
@@ -199,9 +198,10 @@ def tree_ensemble(
         no=led(nodes_falsenodeids, nodes_falseleafs),
         yes=led(nodes_truenodeids, nodes_trueleafs),
         members=listed(membership_values),
-        votes=tuple(zip(leaves, leaf_targetids, listed(leaf_weights), strict=True)),
+        votes=tuple(zip(leaves, leaf_targetids, strict=True)),
         targets=n_targets or max(leaf_targetids) + 1,
     )
     wide = real(x)
-    scores = forest(table, like(wide)).scores(wide, AGGREGATES[aggregate_function])
+    weights = numbers(leaf_weights, like(wide))
+    scores = forest(table, like(wide)).scores(wide, weights, AGGREGATES[aggregate_function])
     return transformed(scores, TRANSFORMS[post_transform]).to(x.dtype)

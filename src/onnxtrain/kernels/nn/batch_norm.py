@@ -87,8 +87,21 @@ def batch_norm_internal(
 ) -> Five:
     """BatchNormalization that also returns the batch's mean and 1 / sqrt(var + epsilon).
 
-    The running variance takes the biased variance on a CPU and the unbiased one on CUDA.
+    The running variance takes the biased variance on a CPU and the unbiased one on CUDA. With
+    parameters of several axes every place of a sample is a channel.
     """
+    if scale.ndim > 1:
+        flat = [p.reshape(-1) for p in (scale, b, input_mean, input_var)]
+        y, *rest = batch_norm_internal(
+            x.flatten(1),
+            *flat,
+            epsilon=epsilon,
+            momentum=momentum,
+            training_mode=training_mode,
+            update=update,
+        )
+        shaped = [None if t is None else t.reshape(scale.shape) for t in rest]
+        return y.reshape(x.shape), shaped[0], shaped[1], shaped[2], shaped[3]
     if not training_mode:
         return infer(x, scale, b, input_mean, input_var, epsilon), None, None, None, None
     check(x, scale, b, input_mean, input_var)

@@ -16,6 +16,8 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
+SMALLEST = 1 << 21
+"""Elements from which on Triton is faster than torch."""
 SMALLEST_GRADIENT = 1 << 20
 """Elements from which on Triton's gradient is the faster one: torch's reads everything twice."""
 
@@ -118,20 +120,21 @@ def _layer_grad(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     mean, inv_std_dev = statistics
     sizes = normalized_shape(x, axis)
-    rows = row_shape(x, axis)
     work = acc(x.dtype)
     if mean.dtype.itemsize < work.itemsize:
         # stashed statistics that are coarser than the data would cost the gradient its precision
         _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
+    given = (x, y_grad) if residual is None else (x, y_grad, residual)
     if (
-        fast.ready(x, y_grad, *([] if residual is None else [residual]), smallest=SMALLEST_GRADIENT)
+        fast.ready(*given, smallest=SMALLEST_GRADIENT)
         and scale.shape == sizes
         and (x.shape[-1:] == sizes or not summed)
         and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
     ):
         dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev, residual, summed)
-        total = sums[2].to(dx.dtype) if summed else None
-        return dx, sums[0].view(scale.shape), sums[1].view(scale.shape), total
+        dscale, dbias, *total = (sums if scale.ndim == 1 else sums.view(-1, *sizes)).unbind()
+        return dx, dscale, dbias, total[0].to(dx.dtype) if summed else None
+    rows = row_shape(x, axis)
     # CUDA takes 16-bit data with float32 statistics
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
     plain = mean.shape == rows and mean.is_contiguous() and inv_std_dev.is_contiguous()
@@ -200,12 +203,13 @@ def fast_norm(
     stash: torch.dtype,
     skip: Tensor | None = None,
     extra: Tensor | None = None,
+    smallest: int = SMALLEST,
 ) -> bool:
     """Whether one Triton launch normalizes x (+ skip + extra), with statistics in float32."""
     vectors = [t for t in (shift, extra) if t is not None]
     return (
         stash is torch.float32
-        and fast.ready(x, *([] if skip is None else [skip]))
+        and fast.ready(x, *([] if skip is None else [skip]), smallest=smallest)
         and scale.shape == normalized_shape(x, axis)
         and all(t.shape == scale.shape for t in vectors)
         and bool(fast.load("norm").takes(scale, *vectors))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.nn.window import (
     Ints,
     Window,
@@ -42,7 +43,7 @@ def max_pool(
     """y = maximum of each window, and where in the whole of x it was found."""
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
-    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
     begin: Ints = (0,) * len(sizes)
     # torch pools no 8-bit integers; float32 holds them exactly
     data = x if x.is_floating_point() else x.to(torch.float32)
@@ -86,10 +87,11 @@ def max_pool_grad(
         inside = indices - _planes(indices, sizes)
         columns = reversed(_unravel(inside, sizes[::-1]))
         indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
-    elif kernel_shape and not dy.is_cuda and dy.ndim == 4 and dy.dtype.itemsize >= 4:
+    elif kernel_shape and dy.ndim == 4 and (dy.is_cuda or dy.dtype.itemsize >= 4):
         window = resolve(shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
-        ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
-        if (grad := _plane_by_plane(dy, indices, shape, window, ceil_mode)) is not None:
+        ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
+        fitting = _by_triton if dy.is_cuda else _plane_by_plane
+        if (grad := fitting(dy, indices, shape, window, ceil_mode)) is not None:
             return grad
     grad = widen(dy).new_zeros(math.prod(shape))
     if indices.is_cuda:
@@ -117,7 +119,7 @@ def average_pool(
     """y = mean of each window; padding counts as zeros or not at all."""
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
-    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
     if _torch_averages(window, sizes):
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
         data = _widen_volume(x)
@@ -149,7 +151,7 @@ def average_pool_grad(
     shape = tuple(shape) if shape is not None else unpooled_shape(dy, out_shape)
     sizes = shape[2:]
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
-    ceil_mode = ceil_mode if auto_pad == "NOTSET" else 0
+    ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
     outputs = window.outputs(sizes, ceil_mode)
     if tuple(dy.shape[2:]) != outputs:
         raise ValueError(f"dY has sizes {tuple(dy.shape[2:])}, pooling {sizes} gives {outputs}")
@@ -241,6 +243,24 @@ def _plane_by_plane(
     # of what was pooled, torch asks for no more than the shape: the result has it too
     torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
         dy.contiguous(memory_format=layout), grad, *options, places, grad_input=grad
+    )
+    return grad
+
+
+def _by_triton(
+    dy: Tensor, indices: Tensor, shape: Ints, window: Window, ceil_mode: int
+) -> Tensor | None:
+    """dx laid out like dy, each element added up by one program; None if Triton does not take it.
+
+    A place that no window has where it should be adds nothing, as the host does not see it.
+    """
+    dense = dy if dy.is_contiguous() else dy.movedim(1, -1)
+    expected = window.outputs(shape[2:], ceil_mode) == tuple(dy.shape[2:]) and _torch_pads(window)
+    if not expected or not fast.ready(dense, smallest=1):
+        return None
+    quick = fast.load("pool")
+    grad: Tensor = quick.max_pool_grad(
+        dy, indices, shape, window.extent, window.strides, window.begin
     )
     return grad
 

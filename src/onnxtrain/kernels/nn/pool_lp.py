@@ -30,7 +30,7 @@ def lp_pool(
     _check_power(p)
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
-    outputs = window.outputs(sizes, ceil_mode if auto_pad == "NOTSET" else 0)
+    outputs = window.outputs(sizes, 0 if auto_pad.startswith("SAME") else ceil_mode)
     views = sliding(widen(x), window, window.tail(sizes, outputs))
     norm: Tensor = torch.linalg.vector_norm(views, p, window_axes(window))
     return norm.to(x.dtype)

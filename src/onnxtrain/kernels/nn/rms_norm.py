@@ -20,6 +20,9 @@ from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
+SMALLEST = 1 << 16
+"""Elements from which on one launch is faster than torch's several."""
+
 
 @kernel("RMSNormalization", since=23, T=FLOATS, V=FLOATS)
 def rms_normalization(
@@ -37,7 +40,7 @@ def simplified_layer_normalization(
 ) -> tuple[Tensor, Tensor]:
     """RMSNormalization that also returns inv."""
     stash = to_torch(stash_type)
-    if fast_norm(x, scale, None, axis, stash):
+    if fast_norm(x, scale, None, axis, stash, smallest=SMALLEST):
         found = fast.load("norm").normalize(
             x, scale, None, epsilon, centred=False, dtype=scale.dtype
         )
@@ -79,13 +82,13 @@ def simplified_layer_normalization_grad(
     """dx = inv * (g - xhat * mean(g * xhat)), with g = dy * scale and xhat = x * inv."""
     sizes = normalized_shape(x, axis)
     if (
-        fast.ready(x, y_grad)
+        fast.ready(x, y_grad, smallest=SMALLEST)
         and scale.shape == sizes
         and inv_std_var.dtype is torch.float32
         and (quick := fast.load("norm_grad")).takes(scale, inv_std_var)
     ):
         quick_dx, sums = quick.norm_grad(y_grad, x, scale, None, inv_std_var)
-        return quick_dx, sums[0].view(scale.shape)
+        return quick_dx, sums.view(scale.shape)
     axes = list(range(x.ndim - len(sizes), x.ndim))
     wide, grad = widen(x), widen(y_grad)
     inverse = statistic(inv_std_var, x, len(sizes))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.optimizer.lamb_together import Form, Group, Shared, updated_together
 from onnxtrain.kernels.optimizer.scaling import (
     bias_correction,
     check_flag,
@@ -22,17 +22,6 @@ from onnxtrain.types import MS
 
 GROUP = 5
 MOST_GROUPS = 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """One parameter: weights, gradient, both moments, 16-bit weights if it has them."""
-
-    weights: Tensor
-    gradient: Tensor
-    first: Tensor
-    second: Tensor
-    mixed: Tensor | None
 
 
 @kernel("LambOptimizer", domain=MS, outputs=0, needs=["wanted"])
@@ -60,38 +49,41 @@ def lamb_optimizer(
     check_flag("do_bias_correction", do_bias_correction)
     parameters = _groups(groups)
     _check_lists(len(parameters), alpha, beta, lambda_, epsilon, max_norm_clip)
-    count = step if do_bias_correction else None
     outputs: list[Tensor | None] = [None if step is None else chosen(update_signal, step + 1, step)]
-    for p, a, b, decay, small, most in zip(
-        parameters, alpha, beta, lambda_, epsilon, max_norm_clip, strict=False
-    ):
-        work = p.weights.dtype
-        g = unscaled(p.gradient, gradient_divisor(loss_scale, gradient_norm, most, work), work)
-        d, first, second = _direction(p, g, a, b, decay, small, count)
-        rate = _trust(p.weights, d, scalar(r, work), ratio_min, ratio_max)
-        made = _moved(p, d.to(work) * -rate, first, second)
-        outputs += [
-            None if new is None or old is None else chosen(update_signal, new, old)
-            for new, old in zip(made, dataclasses.astuple(p), strict=True)
-        ]
+    forms = [
+        Form(*numbers)
+        for numbers in zip(alpha, beta, lambda_, epsilon, max_norm_clip, strict=False)
+    ]
+    count, ratios = step if do_bias_correction else None, (ratio_min, ratio_max)
+    shared = Shared(r, count, loss_scale, gradient_norm, update_signal, ratios)
+    made = updated_together(parameters, forms, shared)
+    for index, (p, form) in enumerate(zip(parameters, forms, strict=True)):
+        outputs += made[index] if index in made else _updated(p, form, shared)
     return outputs[: len(wanted)]
 
 
+def _updated(p: Group, form: Form, shared: Shared) -> list[Tensor | None]:
+    """A parameter's new values, or its old ones if the signal is false."""
+    work = p.weights.dtype
+    divisor = gradient_divisor(shared.loss_scale, shared.gradient_norm, form.max_norm, work)
+    d, first, second = _direction(p, unscaled(p.gradient, divisor, work), form, shared.step)
+    rate = _trust(p.weights, d, scalar(shared.rate, work), *shared.ratios)
+    made = _moved(p, d.to(work) * -rate, first, second)
+    return [
+        None if new is None or old is None else chosen(shared.update, new, old)
+        for new, old in zip(made, p, strict=True)
+    ]
+
+
 def _direction(
-    p: Group,
-    g: Tensor,
-    alpha: float,
-    beta: float,
-    decay: float,
-    epsilon: float,
-    step: Tensor | None,
+    p: Group, g: Tensor, form: Form, step: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Adam's step in the gradient's type and the new moments; not finite: 0 and the old ones."""
     w, work = p.weights, g.dtype
-    first = p.first.to(work) * alpha + g * (1 - alpha)
-    second = p.second.to(work) * beta + g.square() * (1 - beta)
-    c1, c2 = bias_correction(alpha, step, work), bias_correction(beta, step, work)
-    d = decay * w + (first / c1) / ((second / c2).sqrt() + epsilon)
+    first = p.first.to(work) * form.alpha + g * (1 - form.alpha)
+    second = p.second.to(work) * form.beta + g.square() * (1 - form.beta)
+    c1, c2 = (bias_correction(beta, step, work) for beta in (form.alpha, form.beta))
+    d = form.decay * w + (first / c1) / ((second / c2).sqrt() + form.epsilon)
     finite = d.isfinite()
     return (
         torch.where(finite, d, 0.0).to(p.gradient.dtype),

@@ -30,12 +30,15 @@ def check(name: str, weights: Tensors, others: Tensors) -> None:
 
 
 def together(*lists: Tensors, smallest: int = fast.SMALLEST) -> bool:
-    """Whether one Triton launch serves these lists."""
+    """Whether one Triton launch serves these lists; a single one is cut as if it is only read."""
     first = lists[0]
     if not first[0].is_cuda or sum(t.numel() for t in first) < smallest:
         return False
     wanted = all(fast.ready(items[0], smallest=0) for items in lists)
-    return wanted and bool(fast.load("many").takes(*lists))
+    if not wanted:
+        return False
+    chunks = fast.load("chunks")
+    return bool(chunks.takes(*lists, length=chunks.READ_CHUNK if len(lists) == 1 else None))
 
 
 def common(lists: Sequence[Tensors]) -> torch.dtype:

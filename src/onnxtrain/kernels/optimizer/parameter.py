@@ -6,9 +6,12 @@ step that would be added to them, leaves the weights alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.optimizer.scaling import (
     bias_correction,
     check_flag,
@@ -59,6 +62,11 @@ def adam_optimizer(
     """m = alpha m + (1 - alpha) g; v = beta v + (1 - beta) g^2; w += delta (the new gradient)."""
     check_flag("do_bias_correction", do_bias_correction)
     check_flag("weight_decay_mode", weight_decay_mode)
+    scalars = (r, t, loss_scale, global_gradient_norm, update_signal)
+    given = (weights, gradients, moment_1, moment_2, mixed_precision_weights)
+    form = (alpha, beta, epsilon, lambda_, max_norm_clip, do_bias_correction, weight_decay_mode)
+    if made := _in_one_pass(given, scalars, form, wanted, update):
+        return made
     work = weights.dtype
     divisor = gradient_divisor(loss_scale, global_gradient_norm, max_norm_clip, work)
     g = unscaled(gradients, divisor, work)
@@ -66,8 +74,9 @@ def adam_optimizer(
     second = moment_2.to(work) * beta + g.square() * (1 - beta)
     step = t if do_bias_correction else None
     rates = bias_correction(alpha, step, work), bias_correction(beta, step, work)
-    form = _decoupled if weight_decay_mode else _coupled
-    delta = form(scalar(r, work), weights, first, second, rates, epsilon, lambda_)
+    delta = (_decoupled if weight_decay_mode else _coupled)(
+        scalar(r, work), weights, first, second, rates, epsilon, lambda_
+    )
     new = [
         (t, t + 1),
         (moment_1, first.to(moment_1.dtype)),
@@ -84,6 +93,38 @@ def adam_optimizer(
             updated = weights.copy_(updated)
             mixed = None if old is None or mixed is None else old.copy_(mixed)
     return count, m1, m2, updated, step_taken, mixed
+
+
+def _in_one_pass(
+    given: Sequence[Tensor | None],
+    scalars: Sequence[Tensor | None],
+    form: Sequence[float],
+    wanted: tuple[bool, ...],
+    update: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None] | None:
+    """All results of a node by one Triton kernel; None if it does not take these."""
+    tensors = [tensor for tensor in given if tensor is not None]
+    if form[4] == 0 or not fast.ready(*tensors, smallest=1):
+        return None
+    quick = fast.load("adam")
+    old, numbers = quick.Lists(*given), quick.Scalars(*scalars)
+    if not quick.takes(old, numbers):
+        return None
+    writes = update and _writes(wanted, weights=3, delta=4)
+    step = wanted[4:5] == (True,)
+    results = quick.Lists(
+        old.weights if writes else torch.empty_like(old.weights),
+        torch.empty_like(old.gradient) if step else None,
+        old.first if update else torch.empty_like(old.first),
+        old.second if update else torch.empty_like(old.second),
+        old.mixed if writes or old.mixed is None else torch.empty_like(old.mixed),
+    )
+    quick.adam(results, old, numbers, quick.Form(*form[:5], bool(form[5]), bool(form[6])))
+    count = chosen(numbers.signal, numbers.step + 1, numbers.step)
+    if update:
+        count = numbers.step.copy_(count)
+    taken = results.gradient if step else old.gradient
+    return count, results.first, results.second, results.weights, taken, results.mixed
 
 
 def _coupled(

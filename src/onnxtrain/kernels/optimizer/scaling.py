@@ -14,14 +14,14 @@ def scalar(value: Tensor, dtype: torch.dtype) -> Tensor:
 def gradient_divisor(
     loss_scale: Tensor | None,
     norm: Tensor | None,
-    max_norm: float,
+    max_norm: float | Tensor,
     dtype: torch.dtype,
 ) -> Tensor | None:
     """S with g = gradient / S: the loss scale, or norm / max_norm where that clips.
 
     The norm is that of the scaled gradient. None stands for 1.
     """
-    if max_norm == 0:
+    if not isinstance(max_norm, Tensor) and max_norm == 0:
         raise ValueError("max_norm_clip must not be 0")
     scale = None if loss_scale is None else scalar(loss_scale, dtype)
     if norm is None:
@@ -37,7 +37,9 @@ def unscaled(gradient: Tensor, divisor: Tensor | None, dtype: torch.dtype) -> Te
     return gradient if divisor is None else gradient / divisor
 
 
-def bias_correction(rate: float, step: Tensor | None, dtype: torch.dtype) -> Tensor | float:
+def bias_correction(
+    rate: float | Tensor, step: Tensor | None, dtype: torch.dtype
+) -> Tensor | float:
     """1 - rate^step from step 1 on, and 1 before."""
     if step is None:
         return 1.0

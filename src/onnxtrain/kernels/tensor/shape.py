@@ -61,16 +61,15 @@ def reshape(data: Tensor, shape: list[int], *, allowzero: int = 0) -> Tensor:
         return data.reshape(shape)
     if any(n == 0 and i >= data.ndim for i, n in enumerate(shape)):
         raise ValueError(f"shape {shape} keeps a dimension that {list(data.shape)} does not have")
-    if -1 in shape and data.numel() == 0:
-        shape = _left(data, shape)
-    return data.reshape([data.shape[i] if n == 0 else n for i, n in enumerate(shape)])
+    sizes = [data.shape[i] if n == 0 else n for i, n in enumerate(shape)]
+    return data.reshape(_left(data, shape, sizes) if data.numel() == 0 else sizes)
 
 
-def _left(data: Tensor, shape: list[int]) -> list[int]:
-    """The shape with the -1 of an empty tensor made out from the dimensions that are not kept."""
+def _left(data: Tensor, shape: list[int], sizes: list[int]) -> list[int]:
+    """The sizes with the -1 of an empty tensor made out from the dimensions that are not kept."""
     others = math.prod(n for i, n in enumerate(data.shape) if shape[i : i + 1] != [0])
     given = math.prod(n for n in shape if n > 0)
-    return shape if others % given else [others // given if n == -1 else n for n in shape]
+    return sizes if others % given else [others // given if n == -1 else n for n in sizes]
 
 
 @kernel("Flatten", view="input", whole=True)

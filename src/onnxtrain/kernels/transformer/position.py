@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from onnxtrain.kernels.attention.rotary import angles_at, rotated
+from onnxtrain.kernels.lasting import keep
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import first_of, unpacked
@@ -32,19 +35,63 @@ def rotary_embedding(
     Positions are given for each token, or as the first one of all sequences. The scale is read by
     no implementation, and packed batches only differ in how long they may be.
     """
-    size = rotary_embedding_dim or 2 * cos_cache.shape[1]
-    if cos_cache.shape[1] * 2 != size:
-        raise ValueError(f"the caches have {cos_cache.shape[1]} angles for {size} features")
-    if input.ndim == 3:
-        count = num_heads or input.shape[2] // size
-        heads = input.unflatten(2, (count, -1))
-    else:
-        heads = input.transpose(1, 2)
+    heads = _heads(input, cos_cache, num_heads, rotary_embedding_dim)
     if position_ids.ndim == 1:
         position_ids = position_ids.unsqueeze(1) + torch.arange(heads.shape[1], device=input.device)
     cos, sin = angles_at(cos_cache, position_ids), angles_at(sin_cache, position_ids)
     y = rotated(heads, cos, sin, bool(interleaved))
     return y.flatten(2) if input.ndim == 3 else y.transpose(1, 2)
+
+
+def _heads(x: Tensor, cache: Tensor, num_heads: int, rotary_embedding_dim: int) -> Tensor:
+    """[batch, position, head, feature], of as many features as there are angles for, or more."""
+    size = rotary_embedding_dim or 2 * cache.shape[1]
+    if cache.shape[1] * 2 != size:
+        raise ValueError(f"the caches have {cache.shape[1]} angles for {size} features")
+    if x.ndim == 4:
+        return x.transpose(1, 2)
+    heads: Tensor = x.unflatten(2, (num_heads or x.shape[2] // size, -1))
+    return heads
+
+
+@kernel("MRotaryEmbedding", domain=MS, T=FLOATS)
+def multimodal_rotary_embedding(
+    input: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    mrope_layout: int = 0,
+    mrope_section: Sequence[int],
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Tensor:
+    """A RotaryEmbedding in which a token has three positions: in time, in height and in width.
+
+    Sections tell how many angles take each; they follow one another (layout 0) or take turns.
+    """
+    heads = _heads(input, cos_cache, num_heads, rotary_embedding_dim)
+    kinds = _kinds(tuple(mrope_section), bool(mrope_layout), input.device)
+    keep(kinds)
+    places = position_ids[kinds].movedim(0, -1), torch.arange(len(kinds), device=input.device)
+    cos, sin = (widen(cache[places]).unsqueeze(2) for cache in (cos_cache, sin_cache))
+    y = rotated(heads, cos, sin, bool(interleaved))
+    return y.flatten(2) if input.ndim == 3 else y.transpose(1, 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _kinds(sections: tuple[int, ...], turns: bool, device: torch.device) -> Tensor:
+    """For each angle which of the three positions it takes."""
+    found = [kind for kind, count in enumerate(sections) for _ in range(count)]
+    if turns:
+        found = [0] * len(found)
+        for kind in (1, 2):
+            for index in range(kind, min(3 * sections[kind], len(found)), 3):
+                found[index] = kind
+    return torch.tensor(found, device=device)
 
 
 @kernel("RelativePositionBias", domain=MS, host=["query_length", "key_length"], T=FLOATS)

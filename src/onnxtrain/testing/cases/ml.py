@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from onnxtrain.testing.case import Case, Input, apart, given, integers, normal, only, text
-from onnxtrain.types import ML, DataType
+from onnxtrain.types import ML, OWN, DataType
 
 FLOAT, DOUBLE, INT64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 NUMBERS = only(FLOAT, DOUBLE)
@@ -229,4 +229,18 @@ TREES = [
                     post_transform="LOGISTIC"),
 ]  # fmt: skip
 
-CASES: list[Case] = [*FEATURES, *SCALE, *ENCODE, *LINEAR, *MACHINES, *TREES]
+_LINEAR = {"of": "LinearRegressor", "of_domain": ML, "version": 1}
+
+
+def _weighted(x: Any, coefficients: Any, intercepts: Any, **_: Any) -> Any:
+    return x @ coefficients.reshape(2, -1).t() + intercepts
+
+
+LEARNED = [
+    Case("WithWeights", [normal(rows, 3), normal(6), normal(2)], _weighted,
+         {**_LINEAR, "weights": ["coefficients", "intercepts"], "columns": 2,
+          "options": '{"targets": 2}'}, domain=OWN, dtypes=NUMBERS, name=f"{rows}-rows")
+    for rows in (4, 5)
+]  # fmt: skip
+
+CASES: list[Case] = [*FEATURES, *SCALE, *ENCODE, *LINEAR, *MACHINES, *TREES, *LEARNED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,6 +65,19 @@ def _batch_norm_7(*inputs: Tensor, **attributes: Any) -> Any:
     y, mean, var = _batch_norm(*inputs, training_mode=1, **attributes)
     axes = _batch_axes(inputs[0])
     return y, mean, var, inputs[0].mean(axes), inputs[0].var(axes, correction=0)
+
+
+def _by_place(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with a channel for every place of a sample."""
+
+    def flat(x: Tensor, *parameters: Tensor, spatial: int = 0, **attributes: Any) -> Any:
+        results = reference(x.flatten(1), *(p.flatten() for p in parameters), **attributes)
+        if isinstance(results, Tensor):
+            return results.reshape(x.shape)
+        y, *statistics = results
+        return y.reshape(x.shape), *(s.reshape(x.shape[1:]) for s in statistics)
+
+    return flat
 
 
 def _batch_norm_grad(
@@ -136,6 +150,16 @@ _BATCH += [
     ),
     Case(
         "BatchNormalization",
+        [normal(3, 2, 4), *(uniform(2, 4, low=0.5, high=2) for _ in range(4))],
+        _by_place(_batch_norm_7),
+        {"spatial": 0},
+        outputs=5,
+        opset=7,
+        gradient=False,
+        name="not_spatial_training",
+    ),
+    Case(
+        "BatchNormalization",
         _batch_inputs(4, 3, 5, statistics=FLOAT),
         _batch_norm,
         {"training_mode": 1},
@@ -186,6 +210,26 @@ _BATCH += [
         domain=MS,
         gradient=False,
         name="inference",
+    ),
+    Case(
+        "BatchNormInternal",
+        [normal(4, 2, 3), *(uniform(2, 3, low=0.5, high=2) for _ in range(4))],
+        _by_place(_batch_norm_internal),
+        {"momentum": 0.75},
+        domain=MS,
+        outputs=5,
+        compare=RUNNING_VARIANCE_DIFFERS,
+        gradient=False,
+        name="by_place",
+    ),
+    Case(
+        "BatchNormInternal",
+        [normal(4, 2, 3), *(uniform(2, 3, low=0.5, high=2) for _ in range(4))],
+        _by_place(_batch_norm_internal),
+        {"training_mode": 0},
+        domain=MS,
+        gradient=False,
+        name="by_place_inference",
     ),
     *(
         Case(

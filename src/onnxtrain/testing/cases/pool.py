@@ -26,7 +26,8 @@ def _places(x: Tensor, attributes: dict[str, Any]) -> list[list[list[int]]]:
     dilations = attributes.get("dilations") or [1] * rank
     pads = list(attributes.get("pads") or [0] * 2 * rank)
     mode = attributes.get("auto_pad", "NOTSET")
-    rounding = math.ceil if attributes.get("ceil_mode") and mode == "NOTSET" else math.floor
+    fits = not attributes.get("ceil_mode") or mode.startswith("SAME")
+    rounding = math.floor if fits else math.ceil
     found = []
     for axis, size in enumerate(x.shape[2:]):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
@@ -115,6 +116,10 @@ _WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }
 _CEILED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "ceil": ((1, 2, 6, 7), {"kernel_shape": (3, 2), "strides": (2, 2), "ceil_mode": 1}),
+    "ceil_valid": (
+        (1, 2, 6, 7),
+        {"kernel_shape": (3, 2), "strides": (2, 2), "auto_pad": "VALID", "ceil_mode": 1},
+    ),
     "ceil_pads": (
         (1, 2, 7, 6),
         {"kernel_shape": (3, 3), "strides": (3, 2), "pads": (1, 0, 0, 1), "ceil_mode": 1},

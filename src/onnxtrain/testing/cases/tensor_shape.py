@@ -119,6 +119,7 @@ _RESHAPE = [
     Case("Reshape", [normal(1), shape_input()], _reshape, name="to-scalar"),
     Case("Reshape", [normal(), shape_input(1, 1)], _reshape, name="from-scalar"),
     Case("Reshape", [normal(0, 3), shape_input(3, 0)], _reshape, {"allowzero": 1}),
+    Case("Reshape", [normal(2, 0, 3), shape_input(-1, 3)], _reshape, name="empty-infer"),
     Case("Reshape", [normal(2, 3), shape_input(-1)], _reshape, opset=7, dtypes=OLD_FLOATS),
     Case(
         "Reshape",

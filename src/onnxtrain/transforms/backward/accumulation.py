@@ -23,8 +23,9 @@ def hand_over_gradients(model: ir.Model) -> int:
         return 0
     switch = ir.val(HAND_OVER_INPUT, DataType.BOOL, [1])
     graph.inputs.append(switch)
-    for node in nodes:
-        _hand_over(graph, node, switch)
+    handed = {node.outputs[0]: _hand_over(graph, node, switch) for node in nodes}
+    graph.outputs[:] = [handed.get(value, value) for value in graph.outputs]
+    graph.remove(nodes, safe=True)
     graph.opset_imports.setdefault(OWN, 1)
     return len(nodes)
 
@@ -40,7 +41,8 @@ def _fits(node: ir.Node) -> bool:
     return named and flag.is_graph_output() and not flag.uses() and not seen
 
 
-def _hand_over(graph: ir.Graph, node: ir.Node, switch: ir.Value) -> None:
+def _hand_over(graph: ir.Graph, node: ir.Node, switch: ir.Value) -> ir.Value:
+    """Put a HandOver before a node that adds a gradient; gives the gradient that it gives out."""
     buffer, value, reset = node.inputs[:3]
     assert buffer is not None and value is not None
     new = ir.node("HandOver", [buffer, value, reset, switch], domain=OWN, name=node.name)
@@ -49,5 +51,4 @@ def _hand_over(graph: ir.Graph, node: ir.Node, switch: ir.Value) -> None:
     gradient.name = str(buffer.name).removesuffix(_BUFFER_SUFFIX) + HANDED_SUFFIX
     gradient.type, gradient.shape = value.type, value.shape
     graph.insert_before(node, new)
-    graph.outputs[graph.outputs.index(node.outputs[0])] = gradient
-    graph.remove(node, safe=True)
+    return gradient

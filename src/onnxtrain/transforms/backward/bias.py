@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _GELUS = {"FastGeluGrad": "tanh", "GeluGrad": "none"}
@@ -13,16 +13,17 @@ _GELUS = {"FastGeluGrad": "tanh", "GeluGrad": "none"}
 def join_bias_sums(model: ir.Model) -> int:
     """Join every gradient of Gelu that is summed over all axes but the last; gives their number."""
     graph = model.graph
-    count = 0
+    replaced: list[ir.Node] = []
     for node in list(graph):
         if node.domain == MS and node.op_type in _GELUS and len(node.inputs) == 2:
             total = sum_of(node.outputs[0])
             if total is not None:
                 _join(graph, node, total)
-                count += 1
-    if count:
+                replaced += [node, total]
+    if replaced:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
-    return count
+    return len(replaced) // 2
 
 
 def sum_of(value: ir.Value) -> ir.Node | None:
@@ -73,5 +74,5 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node) -> None:
     graph.insert_before(node, joined)
     for old, new in zip((node.outputs[0], total.outputs[0]), joined.outputs, strict=True):
         take_over(old, new)
-    graph.remove(total, safe=True)
-    graph.remove(node, safe=True)
+    detach(total)
+    detach(node)

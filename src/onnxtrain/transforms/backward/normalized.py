@@ -76,9 +76,11 @@ def _join_shortcut(
 
 
 def _trains(norm: ir.Node) -> bool:
-    """Whether a normalization uses the statistics of the batch and gives them out."""
+    """Whether a normalization uses the statistics of the batch, by channel, and gives them out."""
     training = norm.attributes.get("training_mode")
-    return (training is None or bool(training.as_int())) and len(norm.outputs) == 5
+    scale = norm.inputs[1]
+    by_channel = scale is not None and scale.shape is not None and len(scale.shape) == 1
+    return (training is None or bool(training.as_int())) and len(norm.outputs) == 5 and by_channel
 
 
 def _kind(node: ir.Node) -> tuple[str, str]:

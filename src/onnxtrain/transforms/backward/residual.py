@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _JOINED = "LayerNormalizationGradAdd"
@@ -18,17 +18,18 @@ def join_residuals(model: ir.Model) -> int:
     """Join every sum of two gradients of which a normalization gives one; gives their number."""
     graph = model.graph
     places = {node: index for index, node in enumerate(graph)}
-    count = 0
+    replaced: list[ir.Node] = []
     for node in list(graph):
         if (node.domain, node.op_type) == (MS, "LayerNormalizationGrad"):
             found = _sum_of(node)
             residual = None if found is None else _other(found, node.outputs[0])
             if found is not None and residual is not None and _before(residual, node, places):
                 places[_join(graph, node, found, residual)] = places[node]
-                count += 1
-    if count:
+                replaced += [node, found]
+    if replaced:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
-    return count
+    return len(replaced) // 2
 
 
 def _sum_of(node: ir.Node) -> ir.Node | None:
@@ -72,6 +73,6 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, residual: ir.Value) ->
     pairs = list(zip((total.outputs[0], *node.outputs[1:]), joined.outputs, strict=True))
     for old, new in pairs:
         take_over(old, new)
-    graph.remove(total, safe=True)
-    graph.remove(node, safe=True)
+    detach(total)
+    detach(node)
     return joined

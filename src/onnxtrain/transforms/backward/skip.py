@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, DataType
 
 _NARROW = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
@@ -14,16 +14,17 @@ def join_skips(model: ir.Model) -> int:
     """Join every sum of equal shapes with the normalization that reads it; gives their number."""
     graph = model.graph
     places = {node: index for index, node in enumerate(graph)}
-    count = 0
+    replaced: list[ir.Node] = []
     for node in list(graph):
         if (node.domain, node.op_type) == (ONNX, "LayerNormalization"):
             total = _summed(node)
             if total is not None and _is_first_reader(total, node, places):
                 _join(graph, total, node)
-                count += 1
-    if count:
+                replaced += [node, total]
+    if replaced:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(MS, 1)
-    return count
+    return len(replaced) // 2
 
 
 def _summed(norm: ir.Node) -> ir.Node | None:
@@ -84,5 +85,5 @@ def _join(graph: ir.Graph, total: ir.Node, norm: ir.Node) -> None:
         take_over(old, new)
     for new in joined.outputs[len(norm.outputs) : 3]:
         new.name = ""
-    graph.remove(norm, safe=True)
-    graph.remove(total, safe=True)
+    detach(norm)
+    detach(total)

@@ -143,6 +143,7 @@ _GEMM = [
     Case("Gemm", [normal(3, 4), normal(4, 5)], _gemm, name="without-c"),
     Case("Gemm", [normal(3, 4), normal(4, 5)], _gemm, {"alpha": 0.375}, name="alpha-without-c"),
     Case("Gemm", [normal(0, 4), normal(4, 5), normal(5)], _gemm, name="empty"),
+    Case("Gemm", [normal(3, 0), normal(0, 5)], _gemm, {"alpha": 0.375}, name="empty-inner"),
     _gemm_row("alpha", normal(5), attributes={"alpha": 0.375, "beta": -1.5}),
     _gemm_row("beta0", normal(5), attributes={"beta": 0.0}, gradient=False),
     *(

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from onnxtrain.training.later import collecting_later
+from onnxtrain.graph.later import collecting_later
 
 
 def test_garbage_is_not_collected_meanwhile_and_is_again_afterwards():

@@ -12,7 +12,7 @@ def collecting_later() -> Iterator[None]:
     """With, or as a decorator: garbage is collected afterwards.
 
     A graph of many thousand nodes is looked through again and again while it grows, which takes
-    a third of the time that building it takes.
+    a third of the time that building or planning it takes.
     """
     if not gc.isenabled():
         yield

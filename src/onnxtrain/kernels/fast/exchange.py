@@ -1,0 +1,64 @@
+"""How the programs of one row tell each other their partial results while all of them run.
+
+Each leaves a pair of numbers as one word, which is never zero, and waits until no word of its row
+is zero. A word is written whole, so nothing else needs an order.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.launch import multiprocessors
+
+LEAST = 1 << 22
+"""Elements below which a wait takes longer than torch."""
+LAUNCHES = 4
+"""So many launches may run at once, of each of which one row's programs wait for the last."""
+
+
+def fits(parts: int, like: Tensor, together: int) -> bool:
+    """Whether all programs of a row run at once, if a multiprocessor has so many together."""
+    most = multiprocessors(like.device) * together // LAUNCHES
+    return parts == 1 or (parts <= most and like.numel() >= LEAST)
+
+
+def board(words: int, device: torch.device) -> Tensor:
+    """Memory for a launch's words, all zero, behind the count of programs that have begun."""
+    return torch.zeros(1 + words, dtype=torch.int64, device=device)
+
+
+@triton.jit
+def turn(words):
+    """Number of this program in the order in which programs began.
+
+    Programs wait for others of their row only, and those have begun or are next in line, so some
+    row can always be finished.
+    """
+    return tl.atomic_add(words, 1, sem="relaxed")
+
+
+@triton.jit
+def leave(word, first, second):
+    """Write a pair of float32 numbers, not both zero, where the others look for it."""
+    high = first.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    tl.atomic_xchg(word, high | second.to(tl.uint32, bitcast=True).to(tl.int64), sem="relaxed")
+
+
+@triton.jit
+def leave_one(word, number):
+    """The same for a single number, which may be zero, as the second of a pair."""
+    low = number.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(word, low | (1 << 32), sem="relaxed")
+
+
+@triton.jit
+def collect(word, there):
+    """The pairs that all programs of a row have left, once all have; ones where none are."""
+    found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
+    while tl.sum((found == 0).to(tl.int32)) > 0:
+        found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
+    first = (found >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    return first, found.to(tl.uint32).to(tl.float32, bitcast=True)
