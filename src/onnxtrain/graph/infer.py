@@ -11,6 +11,7 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
 from onnxtrain.graph.bindings import kind, opset_of, paired
 from onnxtrain.graph.declared import believe, forget_negative, settle_carried, undeclare
+from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
 from onnxtrain.graph.pools import counting, recount
 from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.skeleton import SMALL, skeleton
@@ -273,6 +274,9 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
             constant = value.const_value
             if constant is not None and constant.nbytes <= SMALL:
                 data[str(value.name)] = ir.serde.serialize_tensor(constant)
+    schema = as_listed(node, schema)
+    narrow = unlisted(schema, node)
+    stand_in(schema, node, narrow, types)
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema,
@@ -284,6 +288,7 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     except _DO_NOT_FIT as error:
         raise GraphError(f"types or shapes of node '{node.name}' do not fit: {error}") from error
     protos = [found.get(value.name or "") for value in node.outputs]
+    undo(schema, narrow, protos)
     return [None if proto is None else _frozen(proto) for proto in protos]
 
 
