@@ -51,7 +51,6 @@ UNCOMPARED: dict[str, tuple[str, ...]] = {
     ),
     "the gradient of the padding row is left out on purpose": ("TorchEmbedding-padding",),
     "the output is an optional, which takes no gradient from outside": ("Optional",),
-    "the declared shape is that of both sides, the default is one": ("STFT", "STFT-no-window"),
     "the flat form of the gradient cannot be told from its shape": ("GatherGrad-flat-dy",),
     "text has no gradient": ("CastLike-from-text",),
 }
