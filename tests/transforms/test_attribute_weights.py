@@ -95,7 +95,8 @@ def test_gradients_are_those_by_differences_in_onnxruntime(op):
                 model = _model(op, {**ALL[op], key: numbers})
                 losses.append(float(np.square(_run(model)[-1].astype(np.float64)).mean()))
             found.append((losses[0] - losses[1]) / 0.02)
-        np.testing.assert_allclose(grad.numpy(), found, rtol=1e-2, atol=1e-3)
+        # the loss is a square of what grows linearly: differences only have roundings of float32
+        np.testing.assert_allclose(grad.numpy(), found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("op", ALL)
