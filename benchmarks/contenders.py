@@ -120,7 +120,9 @@ def fast_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def torch_step(model: Model, module: nn.Module, batch: Batch, compiled: bool = False) -> Step:
+def torch_step(
+    model: Model, module: nn.Module, batch: Batch, compiled: bool = False, autocast: bool = True
+) -> Step:
     """Autocast to bfloat16, fused AdamW and clipping, eagerly or compiled."""
     device = batch["labels"].device
     module = copy.deepcopy(module).train(model.training).to(device)
@@ -133,7 +135,7 @@ def torch_step(model: Model, module: nn.Module, batch: Batch, compiled: bool = F
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
             loss = model.loss(run(*inputs), batch["labels"])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)

@@ -162,7 +162,10 @@ def rows(name: str, model: Model, small: bool, peers: bool) -> list[dict[str, ob
 
 
 def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
-    """Losses of ours and of torch (autocast) over the same batches from the same weights."""
+    """Losses of ours and of torch over the same batches from the same weights.
+
+    Torch's two ways, autocast and float32, are apart by what rounding alone makes of a curve.
+    """
     torch.manual_seed(0)
     module = model.module()
     some = [model.batch() for _ in range(8)]
@@ -171,6 +174,7 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
     stepping = {
         "onnxtrain": ours(model, proto, batch),
         "torch": contenders.torch_step(model, module, batch),
+        "torch float32": contenders.torch_step(model, module, batch, autocast=False),
     }
     losses: dict[str, list[torch.Tensor]] = {way: [] for way in stepping}
     for index in range(steps):
@@ -182,6 +186,14 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
         {"model": name, "step": index, **{way: float(ls[index]) for way, ls in losses.items()}}
         for index in range(steps)
     ]
+
+
+def apart(found: list[dict[str, object]], one: str, other: str) -> str:
+    """How far two curves are apart, on average over each quarter of the steps, in per cent."""
+    distances = [abs(row[one] - row[other]) / row[other] for row in found]
+    size = -(-len(found) // 4)
+    means = [statistics.mean(distances[at : at + size]) for at in range(0, len(found), size)]
+    return f"{one} to {other}: " + ", ".join(f"{100 * mean:.2f}%" for mean in means)
 
 
 def main() -> None:
@@ -199,6 +211,8 @@ def main() -> None:
             if options.curves:
                 found = curves(name, known[name], options.curves)
                 print(table(found[:: max(1, len(found) // 10)]))
+                print(apart(found, "onnxtrain", "torch"))
+                print(apart(found, "torch float32", "torch"))
             else:
                 found = rows(name, known[name], options.small, not options.alone)
             if options.save:

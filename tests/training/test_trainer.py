@@ -131,15 +131,35 @@ def test_the_learning_rate_can_be_changed():
 def test_weight_decay_shrinks_and_clipping_limits():
     decayed = trainer_of(weight_decay=0.5, lr=0.01, trainable=["fc2.weight"])
     plain = trainer_of(lr=0.01, trainable=["fc2.weight"])
+    before = plain.parameters["fc2.weight"].clone()
     for trainer in (decayed, plain):
         trainer.step(BATCH)
-    expected = plain.parameters["fc2.weight"] * (1 - 0.01 * 0.5)
+    expected = plain.parameters["fc2.weight"] - 0.01 * 0.5 * before
     torch.testing.assert_close(decayed.parameters["fc2.weight"], expected)
     clipped = trainer_of(optimizer="sgd", lr=1.0, clip_grad_norm=1e-3)
     before = arrays(clipped)
     clipped.step(BATCH)
     moved = [arrays(clipped)[name] - before[name] for name in before]
     np.testing.assert_allclose(np.sqrt(sum((m**2).sum() for m in moved)), 1e-3, rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam"])
+def test_named_optimizers_are_those_of_torch(name):
+    """Gradients far below 1 tell where epsilon stands."""
+    scaled = {**BATCH, "x": BATCH["x"] * 1e-7}
+    trainer = trainer_of(optimizer=name, lr=0.01, weight_decay=0.1, clip_grad_norm=1.0)
+    weights = torch_weights(mlp())
+    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+    optimizer = kinds[name](weights.values(), lr=0.01, weight_decay=0.1)
+    for _ in range(5):
+        trainer.step(scaled)
+        optimizer.zero_grad()
+        scores = torch_forward(weights, scaled)
+        F.cross_entropy(scores, torch.tensor(BATCH["labels"])).backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
+        optimizer.step()
+    for key, tensor in trainer.parameters.items():
+        torch.testing.assert_close(tensor, weights[key].detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_an_optimizer_block():

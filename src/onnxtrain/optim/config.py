@@ -145,16 +145,14 @@ class AdamConfig(OptimizerConfig):
             after or not has["lambda"] or has["do_bias_correction"],
             "decay before the update needs bias correction; decay after it does not",
         )
-        block = onnxblock.optim.AdamW(
+        return onnxblock.optim.AdamW(
             has["do_bias_correction"],
             (has["alpha"], has["beta"]),
             has["epsilon"],
             has["lambda"],
             onnxblock.optim.ClipGradNorm(has["max_norm_clip"]),
+            adam_mode=0 if not after and has["do_bias_correction"] else 1,
         )
-        if not after and has["do_bias_correction"]:
-            block.optimizer.adam_mode = 0
-        return block
 
 
 class LambConfig(OptimizerConfig):

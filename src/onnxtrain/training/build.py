@@ -49,7 +49,8 @@ LOSSES = {
     "kl_div": onnxblock.loss.KLDivLoss,
 }
 OPTIMIZERS: dict[str, Any] = {
-    "adamw": onnxblock.optim.AdamW,
+    # by torch's formula; the block's own settings are those of onnxruntime-training
+    "adamw": functools.partial(onnxblock.optim.AdamW, eps=1e-8, adam_mode=0),
     "sgd": onnxblock.optim.SGD,
     "adam": onnxblock.optim.Adam,
     "lamb": onnxblock.optim.Lamb,

@@ -92,7 +92,10 @@ class SGDOptimizer(Block):
 
 
 class AdamW(ForwardBlock):
-    """The optimizer graph of AdamW, with gradients clipped first if ``clip_grad`` is given."""
+    """The optimizer graph of AdamW, with gradients clipped first if ``clip_grad`` is given.
+
+    Mode 0 with an eps of 1e-8 is torch's AdamW.
+    """
 
     def __init__(
         self,
@@ -101,10 +104,11 @@ class AdamW(ForwardBlock):
         eps: float | None = 1e-6,
         weight_decay: float | None = 0.0,
         clip_grad: Block | None = None,
+        adam_mode: int = 1,
     ) -> None:
         super().__init__()
         self.clip_grad = clip_grad
-        self.optimizer = AdamWOptimizer(bias_correction, betas, eps, weight_decay)
+        self.optimizer = AdamWOptimizer(bias_correction, betas, eps, weight_decay, adam_mode)
 
     def build(self, parameters: Parameters) -> str:
         """Add inputs and step for (trainable, frozen) parameters; gives the name of the flag."""
