@@ -13,10 +13,17 @@ SHARED = {
     "contenders",
     "growth",
     "newest",
+    "op_anchors",
+    "op_compiled",
     "op_recorded",
     "op_row",
     "op_rows",
+    "op_rows_activation",
+    "op_rows_codec",
+    "op_rows_image",
     "op_rows_step",
+    "op_rows_tensor",
+    "op_rows_update",
 }
 SHARED |= {"page", "reference_steps", "report", "whole", "zoo_file"}
 """Modules that are no benchmarks themselves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,11 @@ from torch import Tensor
 
 BF16, F32 = torch.bfloat16, torch.float32
 Call = Callable[[], Any]
-compiled_peers = False
-"""Whether peers made by torch.compile are measured too, which takes seconds each."""
+DEVICE = "cuda"
+COMPILED = "torch.compile"
+compiled_share: tuple[int, int] | None = None
+"""Which peers torch.compile makes too, taking seconds each: (0, 1) all, (1, 3) the second of 3."""
+_number = itertools.count()
 
 
 @dataclasses.dataclass
@@ -33,9 +37,25 @@ class Row:
 
 
 def draw(*shape: int, dtype: torch.dtype = F32) -> Tensor:
-    return torch.randn(shape, device="cuda").to(dtype)
+    return torch.randn(shape, device=DEVICE).to(dtype)
 
 
 def with_compiled(peers: dict[str, Call], call: Call) -> dict[str, Call]:
-    """Peers, and the call compiled by torch if that was asked for."""
-    return {**peers, "torch.compile": torch.compile(call)} if compiled_peers else peers
+    """Peers, and the call compiled by torch for its shapes if that was asked for."""
+    number = next(_number)
+    if compiled_share is None or number % compiled_share[1] != compiled_share[0]:
+        return peers
+    torch._dynamo.reset()  # rows of one function would count as shapes that change
+    return {**peers, **working({COMPILED: torch.compile(call, dynamic=False)})}
+
+
+def working(peers: dict[str, Call]) -> dict[str, Call]:
+    """Those peers that this build of torch can run, each being called once."""
+    found = {}
+    for name, call in peers.items():
+        try:
+            call()
+        except (RuntimeError, NotImplementedError):
+            continue
+        found[name] = call
+    return found

@@ -38,38 +38,41 @@ def softmax_rows() -> Iterator[Row]:
         ((512, 131072), -1),
         ((256, 256), -1),
         ((64, 12, 128, 128), -1),
+        ((1048576, 16), -1),
+        ((128, 524288), -1),
+        ((16, 64, 256), 1),
     ]:
         for dtype in (BF16, F32):
             moved = 3 * math.prod(shape) * dtype.itemsize
             dy = draw(*shape, dtype=dtype)
             y = torch.softmax(draw(*shape), axis).to(dtype)
+
+            def peer(dy=dy, y=y, axis=axis) -> Tensor:
+                return aten._softmax_backward_data(dy, y, axis, dy.dtype)
+
             yield Row(
                 "SoftmaxGrad",
                 f"{shape} axis {axis}",
                 dtype,
                 moved,
                 lambda dy=dy, y=y, axis=axis: softmax_grad(dy, y, axis=axis),
-                {
-                    "torch": lambda dy=dy, y=y, axis=axis: aten._softmax_backward_data(
-                        dy, y, axis, dy.dtype
-                    )
-                },
+                with_compiled({"torch": peer}, peer),
                 lambda dy=dy, y=y, axis=axis: (
                     y.double() * (dy.double() - (y.double() * dy.double()).sum(axis, keepdim=True))
                 ),
             )
             y = torch.log_softmax(draw(*shape), axis).to(dtype)
+
+            def log_peer(dy=dy, y=y, axis=axis) -> Tensor:
+                return aten._log_softmax_backward_data(dy, y, axis, dy.dtype)
+
             yield Row(
                 "LogSoftmaxGrad",
                 f"{shape} axis {axis}",
                 dtype,
                 moved,
                 lambda dy=dy, y=y, axis=axis: log_softmax_grad(dy, y, axis=axis),
-                {
-                    "torch": lambda dy=dy, y=y, axis=axis: aten._log_softmax_backward_data(
-                        dy, y, axis, dy.dtype
-                    )
-                },
+                with_compiled({"torch": log_peer}, log_peer),
                 lambda dy=dy, y=y, axis=axis: (
                     dy.double() - y.double().exp() * dy.double().sum(axis, keepdim=True)
                 ),
@@ -83,6 +86,9 @@ def softmax_forward_rows() -> Iterator[Row]:
         ((65536, 128), -1),
         ((512, 131072), -1),
         ((256, 256), -1),
+        ((1048576, 16), -1),
+        ((128, 524288), -1),
+        ((16, 64, 256), 1),
     ]:
         for dtype in (BF16, F32):
             x = draw(*shape, dtype=dtype)
@@ -157,17 +163,16 @@ def norm_rows() -> Iterator[Row]:
                     )
                 )
 
+            def peer(dy=dy, x=x, w=w, m=mean, i=inverse, c=columns) -> tuple[Tensor, ...]:
+                return aten.native_layer_norm_backward(dy, x, [c], m, i, w, w, [True] * 3)
+
             yield Row(
                 "LayerNormalizationGrad",
                 f"({rows}, {columns})",
                 dtype,
                 3 * x.numel() * dtype.itemsize,
                 lambda dy=dy, x=x, w=w, m=mean, i=inverse: layer_normalization_grad(dy, x, w, m, i),
-                {
-                    "torch": lambda dy=dy, x=x, w=w, m=mean, i=inverse, c=columns: (
-                        aten.native_layer_norm_backward(dy, x, [c], m, i, w, w, [True] * 3)
-                    )
-                },
+                with_compiled({"torch": peer}, peer),
                 truth,
             )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from growth import VALUES
 from newest import Row, last_of_each, last_runs, on_gpu, where_and_when
+from op_anchors import geometric_mean
 from report import read
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -56,10 +57,6 @@ def markdown(columns: dict[str, str], rows: list[Row]) -> str:
     lines = [list(columns), ["---"] * len(columns)]
     lines += [[short(row[cell]) for cell in columns.values()] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def geometric_mean(numbers: list[float]) -> float:
-    return math.exp(sum(map(math.log, numbers)) / len(numbers))
 
 
 def kernel_table(rows: list[Row]) -> str:

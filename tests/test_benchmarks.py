@@ -186,3 +186,66 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     assert alone["recorded ms"] == 0.1
     ops.print_means([found, {**found, "times faster": 2.0}, alone])
     assert "geometric mean of 3 rows: 0.79 times" in capsys.readouterr().out
+
+
+SMALL = {
+    "batch_norm": [(3, 4, 5, 6)],
+    "pool": [(2, 3, 9, 8)],
+    "conv": [(2, 4, 6, 6)],
+    "codec": [(2, 4, 8, 8)],
+    "activation": [(12, 16)],
+    "bias_alone": [(2, 3, 4, 8)],
+    "weighted_loss": [(20, 30)],
+    "concat": [(3, 4, 5)],
+    "one": (8, 16),
+}
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_operators_and_their_peers_tell_the_truth(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU, where rows that are small enough are served by portable kernels."""
+    import op_row
+    import ops
+
+    monkeypatch.setattr(op_row, "DEVICE", "cpu")
+    rows = list(ops.FAMILIES[family](SMALL[family]))
+    assert rows
+    for row in rows:
+        truth = row.truth()
+        for name, call in {"ours": row.ours, **row.peers}.items():
+            allowed = 1e-6 if row.dtype is torch.float32 else 4e-3 if name == "ours" else 1e-2
+            assert ops.error(call(), truth) <= allowed, (row.name, name)
+        assert row.peers, "there is something to compare with"
+
+
+def test_anchors_are_rows_of_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    import op_anchors
+    import ops
+
+    shapes = [(name, shape) for name, found in op_anchors.ANCHORS.items() for shape in found]
+    known = {(row["operator"], row["shape"]) for row in report.read("ops")}
+    assert {pair for pair in shapes if pair[0] not in op_anchors.HANDED_OVER} <= known
+    rows = [
+        {
+            "operator": name,
+            "shape": shape,
+            **dict.fromkeys(ops.MEANS, 1.0 if "Concat" in name else 2.0),
+        }
+        for name, shape in [*shapes, ("Gelu", "(8, 8)")]
+    ]
+    ops.print_means(rows)
+    counts = f"over {len(shapes)} rows, 2.00 times over the {len(shapes) - 6} that"
+    assert counts in capsys.readouterr().out
+    assert op_anchors.summary(rows[-1:], "times faster") == ""
+
+
+def test_the_speed_of_a_wrong_result_is_not_measured() -> None:
+    import ops
+    from op_row import Row
+
+    one = torch.ones(3)
+    row = Row("Gelu", "(3)", one.dtype, 12, lambda: 2 * one, {"torch": lambda: one}, lambda: one)
+    with pytest.raises(ops.WrongError, match=r"Gelu \(3\) .* error 1"):
+        ops.measured(row, speed=1e6)

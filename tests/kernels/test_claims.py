@@ -224,6 +224,19 @@ def test_an_undeclared_view_is_caught() -> None:
     assert claims.wrong_sharing(_call(softmax, view="x")) == []
 
 
+def test_outputs_in_the_same_memory_are_caught() -> None:
+    """Outputs may be cut out of one piece of memory, if they lie apart."""
+
+    def softmax(x: Any, *, axis: int = -1, step: int = 12) -> Any:
+        both = torch.zeros(24)
+        return both[:12].view(3, 4), both[step : step + 12]
+
+    call = _call(softmax, outputs=2)
+    assert claims.wrong_sharing(call) == []
+    changed = dataclasses.replace(call, keywords={**call.keywords, "step": 11})
+    assert claims.wrong_sharing(changed) == ["outputs 0 and 1 share memory"]
+
+
 def test_an_expanded_output_is_caught() -> None:
     def softmax(x: Any, *, axis: int = -1) -> Any:
         return torch.ones(1).expand_as(x)

@@ -250,6 +250,14 @@ LARGE: dict[str, tuple[Callable[[int], Case], int]] = {
         ),
         110_000,
     ),
+    "GatherElementsGrad-parts": (
+        lambda n: row(
+            "GatherElementsGrad",
+            [spread(n, 300), sizes(n, 50), crowded(50, n, 300)],
+            attributes={"axis": 1},
+        ),
+        15_000,
+    ),
     "GatherElementsGrad-last": (CROWDED["GatherElementsGrad-last"], 1_500_000),
     "LayerNormalizationGrad": (_layer_norm, 5_000_000),
     "SoftmaxGrad": (_softmax_grad("SoftmaxGrad_13", 64), 70_000),

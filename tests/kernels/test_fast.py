@@ -209,47 +209,6 @@ def test_cross_entropy_of_masked_scores_and_wrong_labels(device: str, dtype: str
 
 
 @on_devices
-@pytest.mark.parametrize("size", [(130, 40, 70), (600, 2, 8), (64, 1, 8), (31, 100, 5)])
-def test_sums_of_rows_with_the_same_index(
-    device: str, dtype: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count, rows, columns = size
-    if device == "cpu":
-        count //= 8
-        for name, value in {"CHUNK": 4, "JOINED": 2, "DIGIT": 3}.items():
-            monkeypatch.setattr(module("segments"), name, value)
-    generator = torch.Generator().manual_seed(count)
-    index = torch.randint(0, rows, (count,), generator=generator).to(device)
-    values = drawn(count, columns, device=device, dtype=dtype)
-    true = values.new_zeros(rows + 2, columns, dtype=torch.float64)
-    true.index_add_(0, index, values.double())
-    ours = module("segments").sum_rows(index, values, rows + 2)
-    plain = values.new_zeros(rows + 2, columns, dtype=torch.float32)
-    near(ours, plain.index_add_(0, index, values.float()).to(values.dtype), true)
-    base = drawn(rows + 2, columns, device=device, dtype=dtype)
-    added = module("segments").sum_rows(index, values, rows + 2, base.clone())
-    near(added, (base.float() + plain).to(values.dtype), base.double() + true)
-    assert torch.equal(ours, module("segments").sum_rows(index - rows - 2, values, rows + 2))
-
-
-@on_devices
-def test_indices_in_order(device: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    segments = module("segments")
-    if device == "cpu":
-        monkeypatch.setattr(segments, "DIGIT", 3)
-    generator = torch.Generator().manual_seed(1)
-    for rows in (1, 9, 70000):
-        index = torch.randint(-rows, rows, (150,), generator=generator).to(device)
-        ascending, order = (index % rows).sort(stable=True)
-        for counted in (1 << 14, 0):
-            monkeypatch.setattr(segments, "COUNTED", counted)
-            cleared = torch.ones(rows, 2, device=device, dtype=getattr(torch, dtype))
-            found = segments._in_order(index, rows, cleared)
-            assert torch.equal(found[0], ascending.int()) and not cleared.any()
-            assert torch.equal(found[1].long(), order)
-
-
-@on_devices
 @pytest.mark.parametrize("picks", [7, 64, 200])
 def test_values_added_at_indices(device: str, dtype: str, picks: int) -> None:
     generator = torch.Generator().manual_seed(picks)

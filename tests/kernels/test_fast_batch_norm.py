@@ -1,4 +1,4 @@
-"""Batch normalization by Triton against torch's, on images with their channels last."""
+"""Batch normalization by Triton against torch's, on images with their channels first or last."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ from onnxtrain.kernels.nn import batch_norm
 
 pytest.importorskip("triton", reason="Triton is not installed on this platform")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(3, 5, 7, 6), (2, 64, 9, 5), (4, 130, 3, 3)]
+SHAPES = [(4, 70, 3, 3), (3, 12, 4, 8)]
+LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request) -> torch.memory_format:
+    return LAYOUTS[request.param]
+
+
+@pytest.fixture(params=["held by one program", "in parts"])
+def way(request, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether channels are few enough for one launch."""
+    if request.param == "in parts":
+        monkeypatch.setattr(fast.load("batch_norm_few"), "MOST", 0)
+    return request.param
 
 
 @pytest.fixture(params=SHAPES, ids=str)
-def images(request) -> tuple[torch.Tensor, ...]:
+def images(request, layout: torch.memory_format, way: str) -> tuple[torch.Tensor, ...]:
     random = torch.Generator().manual_seed(0)
     shape = request.param
+    if layout is torch.contiguous_format:  # each channel is a program of its own
+        shape = (shape[0], min(shape[1], 12), *shape[2:])
     x, dy = (torch.randn(shape, generator=random) for _ in range(2))
     x = 40 + 3 * x  # a large mean must not cost precision
     scale, shift = (torch.rand(shape[1], generator=random) + 0.5 for _ in range(2))
-    last = {"memory_format": torch.channels_last}
-    return x.to(DEVICE, **last), dy.to(DEVICE, **last), scale.to(DEVICE), shift.to(DEVICE)
+    x, dy = (t.to(DEVICE, memory_format=layout) for t in (x, dy))
+    return x, dy, scale.to(DEVICE), shift.to(DEVICE)
 
 
 def _truth(x, dy, scale, shift):
@@ -42,7 +58,7 @@ def test_float32(images) -> None:
     forward, backward = _truth(*images)
     found = quick.train(x, scale, shift, 1e-5)
     _near(found, forward, 1e-5)
-    assert found[0].is_contiguous(memory_format=torch.channels_last)
+    assert found[0].stride() == x.stride()
     _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
 
 
@@ -67,19 +83,61 @@ def test_a_relu_behind(images) -> None:
     _near(quick.grad(dy, x, scale, mean, inverse, shift), backward, 1e-4)
 
 
+def test_a_shortcut_and_a_gradient_that_lie_otherwise(images) -> None:
+    quick = fast.load("batch_norm")
+    x, dy, scale, shift = images
+    last = x.is_contiguous(memory_format=torch.channels_last)
+    other = torch.contiguous_format if last else torch.channels_last
+    forward, backward = _truth(*images)
+    more = dy.contiguous(memory_format=other)
+    found = quick.train(x, scale, shift, 1e-5, relu=True, residual=more)
+    _near(found[:1], [(forward[0] + dy.double().cpu()).relu()], 1e-5)
+    _near(quick.grad(more, x, scale, found[1], found[3]), backward, 1e-4)
+
+
+def test_running_statistics_move(images) -> None:
+    quick = fast.load("batch_norm")
+    x, _, scale, shift = images
+    old = torch.rand_like(scale), torch.rand_like(scale)
+    moved = quick.Running(old[0].clone(), old[1].clone(), 0.75, 1.5)
+    _, mean, variance, _ = quick.train(x, scale, shift, 1e-5, running=moved)
+    torch.testing.assert_close(moved.mean, old[0] * 0.75 + mean * 0.25)
+    torch.testing.assert_close(moved.variance, old[1] * 0.75 + variance * 1.5 * 0.25)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (4, 6, 10), (2, 6, 3, 4, 5)], ids=str)
+def test_other_numbers_of_axes(shape: tuple[int, ...], way: str) -> None:
+    quick = fast.load("batch_norm")
+    x, dy = (torch.randn(shape, device=DEVICE) for _ in range(2))
+    scale, shift = (torch.rand(6, device=DEVICE) + 0.5 for _ in range(2))
+    forward, backward = _truth(x, dy, scale, shift)
+    found = quick.train(x, scale, shift, 1e-5)
+    _near(found[:1], forward[:1], 1e-5)
+    _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(16, 64, 64, 64), (8, 32, 7, 7)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_kernel_of_the_operator_takes_it(dtype: torch.dtype) -> None:
-    last = {"memory_format": torch.channels_last}
+def test_the_kernel_of_the_operator_takes_it(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format
+) -> None:
     # a mean of about 0 would be compared with its own rounding
-    x = (torch.randn(16, 64, 64, 64, device="cuda") + 2).to(dtype, **last)
+    x = (torch.randn(shape, device="cuda") + 2).to(dtype, memory_format=layout)
     dy = torch.randn_like(x)
-    scale = torch.rand(64, device="cuda") + 0.5
-    shift = torch.rand(64, device="cuda")
+    scale = torch.rand(shape[1], device="cuda") + 0.5
+    shift = torch.rand(shape[1], device="cuda")
     assert batch_norm.fast_images(x, dy, scale, shift) is not None
     forward, backward = _truth(x, dy, scale, shift)
     tolerance = 1e-2 if dtype is torch.bfloat16 else 1e-5
     found = batch_norm.train(x, scale, shift, 1e-5)
     _near(found, forward, tolerance)
+    again = batch_norm.train(x, scale, shift, 1e-5)
+    assert all(map(torch.equal, found, again))
     grads = batch_norm.batch_normalization_grad(dy, x, scale, found[1], found[3], epsilon=1e-5)
     _near(grads, backward, tolerance)
+    old = [torch.rand_like(scale), torch.rand_like(scale)]
+    new = batch_norm.batch_norm_internal(x, scale, shift, *old, momentum=0.9)
+    count = x.numel() // shape[1]
+    torch.testing.assert_close(new[1], old[0] * 0.9 + found[1] * 0.1)
+    torch.testing.assert_close(new[2], old[1] * 0.9 + found[2] * (count / (count - 1)) * 0.1)

@@ -87,6 +87,35 @@ def test_a_tensor_elsewhere_is_another_kind(jit: Jit, monkeypatch: pytest.Monkey
     assert jit.compiled == 2 and len(jit.kernel.launched) == 1
 
 
+def test_nothing_is_asked_of_a_launcher_that_has_nothing_else_to_do(
+    jit: Jit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Launcher:
+        __module__ = "triton.backends.nvidia.driver"
+        launch_cooperative_grid, launch_pdl = False, True
+        global_scratch_size = profile_scratch_size = 0
+
+        def __init__(self) -> None:
+            self.launched: list[tuple[object, ...]] = []
+
+        def launch(self, *arguments):
+            self.launched.append(arguments)
+
+        def __call__(self, *arguments):
+            self.launched.append(())
+
+    launcher, room = Launcher(), torch.zeros(4)
+    monkeypatch.setattr(jit.kernel, "run", launcher)
+    monkeypatch.setattr(compiled, "triton", SimpleNamespace(__version__="3.6.0"))
+    function = compiled.Compiled(jit)
+    for size in (0, 0, 8, 8):
+        launcher.global_scratch_size = size
+        function[(3, 2)](room, size, num_warps=4)
+    scratch, hooks = (None, None), (None, None, None)
+    fixed = (3, 2, 1, 7, 99, False, True, *scratch, (4, 1, 0), *hooks)
+    assert launcher.launched == [(*fixed, room.data_ptr(), 0), ()]
+
+
 def test_tensors_come_first(jit: Jit) -> None:
     with pytest.raises(TypeError, match="first arguments"):
         compiled.Compiled(jit)[(1,)](torch.zeros(1), 1, torch.zeros(1), num_warps=1)

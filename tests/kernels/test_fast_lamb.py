@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import fast, lasting
 from onnxtrain.kernels.optimizer import lamb, lamb_together
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -19,11 +19,9 @@ PRECISION = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 def ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is taken to lie on a GPU, where the interpreter of Triton stands for one."""
     monkeypatch.setattr(fast, "ready", lambda *tensors, **options: True)
+    monkeypatch.setattr(fast, "ready_lists", lambda *lists: len({t.dtype for t in lists[0]}) == 1)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    import onnxtrain.kernels.fast.chunks as chunks
-
-    monkeypatch.setattr(chunks, "_recorded", lambda tensor: False)
 
 
 def groups(device: str, gradient: torch.dtype, mixed: torch.dtype | None) -> list:
@@ -102,6 +100,41 @@ def test_steps_are_those_of_the_portable_kernel(
             step = expected[(number - 1) // 5 * 5 + 2].double().abs()
             allowed += PRECISION[gradient] * max(step.flatten().tolist(), default=0.0)
         torch.testing.assert_close(ours.cpu().double(), true.double(), rtol=precise, atol=allowed)
+
+
+@pytest.mark.gpu
+def test_a_recorded_step_is_the_same() -> None:
+    inputs = groups("cuda", torch.bfloat16, torch.bfloat16)
+    expected = run(True, inputs, torch.float32)
+    numbers = [torch.tensor(n, device="cuda") for n in (8.0, 20.0, 0.01)]
+    flag, step = torch.tensor([True], device="cuda"), torch.tensor([4], device="cuda")
+    graph, wanted = torch.cuda.CUDAGraph(), (True,) * (1 + len(inputs))
+    with lasting.keeping() as kept, torch.cuda.graph(graph):
+        found = lamb.lamb_optimizer(
+            flag, *numbers, step, *inputs, **forms(len(SIZES)), wanted=wanted
+        )
+    graph.replay()
+    assert len(kept) > 0, "tables were found, so that Triton took the step"
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.usefixtures("ready")
+def test_an_empty_parameter_changes_nothing_for_the_others() -> None:
+    """Parameters that are all alike are taken as they come, others are sorted by their types."""
+    inputs = groups("cpu", torch.float16, torch.float16)
+    empty = SIZES.index((0,))
+    numbers = torch.tensor(8.0), torch.tensor(20.0), torch.tensor(0.01), torch.tensor([4])
+    made = []
+    for left_out in (None, empty):
+        kept = [i for i in range(len(SIZES)) if i != left_out]
+        given = [t for i in kept for t in inputs[5 * i : 5 * i + 5]]
+        values = {name: [items[i] for i in kept] for name, items in forms(len(SIZES)).items()}
+        wanted = (True,) * (1 + len(given))
+        made.append(lamb.lamb_optimizer(None, *numbers, *given, **values, wanted=wanted))
+    all_of_them, others = made
+    del all_of_them[1 + 5 * empty : 6 + 5 * empty]
+    assert len(others) == len(all_of_them) == 26
+    assert all(torch.equal(a, b) for a, b in zip(others, all_of_them, strict=True))
 
 
 @pytest.mark.usefixtures("ready")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ def module(name: str) -> Any:
 @pytest.mark.parametrize("columns", [1, 3, 100, 768, 1024, 1600, 4096, 5000, 16384])
 def test_tiles_cover_rows_and_find_room(columns: int) -> None:
     quick = module("norm_grad")
-    for size, plan in [*quick.LAUNCHES.items(), (2, quick.LONGER), (4, quick.LONGER)]:
+    plans = [(size, plan) for size, table in quick.LAUNCHES.items() for plan in table.values()]
+    for size, plan in [*plans, (2, quick.LONGER), (4, quick.LONGER)]:
         for matrices in (1, 2, 3):
             tile = module("rows").Tile.of(columns, size, plan, matrices)
             assert tile.chunks * tile.width >= columns > (tile.chunks - 1) * tile.width
@@ -27,6 +29,8 @@ def test_tiles_cover_rows_and_find_room(columns: int) -> None:
             waiting = matrices * tile.rows * tile.chunks * tile.width * size * (tile.stages - 1)
             assert tile.resident * waiting <= 227 << 10
             assert tile.resident * tile.warps * 32 * tile.registers <= 1 << 16
+            # what store_share adds up
+            assert quick.tile_of(columns, size, matrices).rows in (1, 2, 4)
 
 
 @pytest.mark.parametrize("columns", [768, 1024, 4096])
@@ -42,21 +46,50 @@ def test_inverse_deviations_at_the_limits(value: float, expected: float) -> None
     assert found.inverse.item() == pytest.approx(expected, rel=2e-7)
 
 
+@pytest.mark.parametrize("most", [1, 4, 132, 264])
+def test_pieces_are_shared_evenly(most: int) -> None:
+    for pieces in (1, 3, 131, 265, 1024, 4095, 16384):
+        programs = module("rows").evenly(pieces, most)
+        assert 1 <= programs <= min(most, pieces)
+        assert -(-pieces // programs) == -(-pieces // most)
+
+
+@pytest.mark.parametrize(("kinds", "columns", "count"), [(1, 3, 1), (2, 40, 1100), (1, 2100, 7)])
+def test_shares_are_added_up(kinds: int, columns: int, count: int) -> None:
+    shares = torch.randint(-99, 99, (kinds, count, columns)).float()
+    out = torch.empty(kinds, columns)
+    module("shares").sums_of(kinds, columns, count, out.device).add(out, shares)
+    assert torch.equal(out, shares.sum(1))
+
+
 @pytest.mark.gpu
 def test_recorded_sums_are_replayed_beside_others() -> None:
-    columns, zeros = module("columns"), module("counters").ZEROS
+    columns, memory = module("columns"), module("shares").MEMORY
     x = torch.randn(4096, 768, device="cuda")
     expected = columns.column_sums(x, 768)
     torch.cuda.synchronize()
     graph, other = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.graph(graph):
         recorded = columns.column_sums(x, 768)
-        own = zeros.of(x.device).data_ptr()
-    assert own != zeros.of(x.device).data_ptr()
+        own = memory.of(1, x.device)
+    assert own.data_ptr() != memory.of(1, x.device).data_ptr()
     for _ in range(20):
         with torch.cuda.stream(other):
             graph.replay()
         now = columns.column_sums(x, 768)
         torch.cuda.synchronize()
         assert torch.equal(now, expected) and torch.equal(recorded, expected)
-    assert not zeros.of(x.device).any()
+
+
+@pytest.mark.gpu
+def test_threads_do_not_mix_their_shares() -> None:
+    columns = module("columns")
+    given = [torch.randn(4096, 768, device="cuda") for _ in range(4)]
+    expected = [columns.column_sums(x, 768) for x in given]
+
+    def work(x: torch.Tensor) -> list[torch.Tensor]:
+        return [columns.column_sums(x, 768) for _ in range(50)]
+
+    with ThreadPoolExecutor(len(given)) as threads:
+        for sums, true in zip(threads.map(work, given), expected, strict=True):
+            assert all(torch.equal(found, true) for found in sums)

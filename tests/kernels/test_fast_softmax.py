@@ -15,7 +15,14 @@ SHAPES = [
     ((1, 3), 1),
     ((2, 9000), 1),
 ]
-LONG = [((3, 40000), 1), ((2, 3000, 40), 1), ((70, 131072), 1), ((2, 2000, 129), 1)]
+LONG = [
+    ((3, 40000), 1),
+    ((2, 3000, 40), 1),
+    ((70, 131072), 1),
+    ((2, 2000, 129), 1),
+    ((2, 200000), 1),
+    ((3, 300000), 1),
+]
 
 
 @on_devices
@@ -66,7 +73,9 @@ def test_parts_of_a_row(log: bool) -> None:
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        quick._parts[(1,)](y, x, board, 0, columns, log, 3, 4, part, num_warps=1, maxnreg=None)
+        quick._parts[(1,)](
+            y, x, board, 0, columns, log, 3, 4, part, False, num_warps=1, maxnreg=None
+        )
         seen.append(board[1 + number])
     torch.testing.assert_close(y, (torch.log_softmax if log else torch.softmax)(x, 1))
     found = torch.stack(seen).view(torch.float32).view(-1, 2).flip(-1)
@@ -101,7 +110,7 @@ def test_parts_of_gradients() -> None:
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part
+        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, False
         quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
         assert board[1 + number] != 0
     torch.testing.assert_close(dx, aten._softmax_backward_data(dy, y, 1, torch.float32))

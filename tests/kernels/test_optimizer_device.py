@@ -116,11 +116,23 @@ def test_layouts_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(chunked, name, type(chunked._cuts)())
     tensors = [torch.ones(size) for size in (3, 5, 7)]
     for tensor in tensors:
-        chunked.layout([[tensor]])
+        chunked.laid([tensor])
     assert len(chunked._tables) == len(chunked._cuts) == 2
-    table, chunks, count = chunked.layout([[tensors[0]]])
-    assert table.tolist() == [tensors[0].data_ptr()] and chunks.tolist() == [[0, 0, 3]]
-    assert count == 1
+    (part,) = chunked.laid([tensors[0]])
+    assert part.table.tolist() == [tensors[0].data_ptr()] and part.chunks.tolist() == [[0, 0, 3]]
+    assert (part.tensors, part.programs) == (1, 1)
+
+
+def test_only_tensors_that_lie_well_are_laid_out() -> None:
+    chunked = triton_module("chunks")
+    room = torch.zeros(4, 8)
+    assert chunked.laid([room[0], room[1]], [room[2], room[3]]) is not None
+    assert chunked.laid([room[0]], [room[2][1:]]) is None, "not where wide loads may begin"
+    assert chunked.laid([room[:, 0]]) is None, "not contiguous"
+    assert chunked.laid([room.double()]) is None, "of an unknown type"
+    parts = chunked.laid([room, room[:0], room.half()])
+    assert [(part.tensors, part.programs) for part in parts] == [(1, 1), (1, 1)]
+    assert chunked.laid([room[:0]]) == []
 
 
 @pytest.mark.gpu
@@ -130,8 +142,7 @@ def test_a_recorded_step_finds_tensors_that_were_made_while_it_was_recorded() ->
 
     def work() -> torch.Tensor:
         gradients = [base * 2, (base[:100] * 3).to(torch.bfloat16)]
-        assert many.takes(weights, gradients)
-        many.sgd(weights, gradients, lr=1.0)
+        assert many.sgd(weights, gradients, lr=1.0)
         norm: torch.Tensor = many.norm(gradients)
         return norm
 

@@ -28,19 +28,30 @@ Shape = tuple[int | None, ...] | None
 @kernel("GistBinarizeEncoder", domain=MS, T=FLOATS, T1=BOOL)
 def binarize(x: Tensor) -> Tensor:
     """y = x > 0."""
+    if fast.ready(x):
+        found: Tensor = fast.load("gist").positive(x)
+        return found
     return x > 0
 
 
 @kernel("GistBinarizeDecoder", domain=MS, T=FLOATS, T1=BOOL)
 def unbinarize(x: Tensor, *, to: int) -> Tensor:
     """y = 1 where x, else 0."""
-    return x.to(to_torch(to))
+    return _converted(x, to_torch(to))
+
+
+def _converted(x: Tensor, kind: torch.dtype) -> Tensor:
+    """x in another type, rounded to nearest even."""
+    if x.element_size() <= 4 and _read_fast(x, kind, x.numel(), fast.SMALLEST):
+        found: Tensor = fast.load("gist").converted(x, kind)
+        return found
+    return x.to(kind)
 
 
 @kernel("GistPack1Encoder", domain=MS, T=FLOATS | BOOL, T1={DataType.UINT8})
 def pack1(x: Tensor) -> Tensor:
     """The bits x > 0 in row-major order, eight a byte, the first one highest, the rest 0."""
-    if fast.ready(x) and (quick := fast.load("gist")).takes(x):
+    if fast.ready(x, smallest=1) and (quick := fast.load("gist")).takes(x):
         found: Tensor = quick.pack1(x)
         return found
     bits = (x > 0).reshape(-1).to(torch.uint8)
@@ -53,7 +64,7 @@ def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     """The bits as 0 and 1, in the shape that the graph declares; flat if it declares none."""
     kind = to_torch(to)
     bits: Tensor
-    if _read_fast(x, kind, x.numel() * TILE):
+    if _read_fast(x, kind, x.numel()):
         bits = fast.load("gist").unpack1(x, kind)
     else:
         bits = ((x.reshape(-1, 1) >> _places(x)) & 1).reshape(-1).to(kind)
@@ -63,10 +74,10 @@ def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     return bits[: shape.numel()].reshape(shape)
 
 
-def _read_fast(x: Tensor, kind: torch.dtype, elements: int) -> bool:
-    """Whether Triton may decode bytes to so many elements of a type."""
-    whole = x.is_contiguous() and elements % TILE == 0
-    return x.is_cuda and whole and kind in fast.TYPES and elements >= fast.SMALLEST
+def _read_fast(x: Tensor, kind: torch.dtype, elements: int, smallest: int = 1) -> bool:
+    """Whether Triton may decode so many codes to a type; several launches of torch are slower."""
+    whole = x.is_cuda and x.is_contiguous() and fast.installed()
+    return whole and kind in fast.TYPES and elements >= smallest
 
 
 def _places(like: Tensor) -> Tensor:
@@ -96,6 +107,9 @@ def pack8(x: Tensor) -> Tensor:
 
     Infinities and NaN stay what they are; below 2^-14 steps are 2^-16.
     """
+    if fast.ready(x, smallest=1):
+        found: Tensor = fast.load("gist").to_byte(x)
+        return found
     return _saturated(x, LARGEST_BYTE).to(torch.float8_e5m2).view(torch.uint8)
 
 
@@ -108,19 +122,22 @@ def _saturated(x: Tensor, largest: float) -> Tensor:
 @kernel("GistPack8Decoder", domain=MS, T=FLOATS, T1={DataType.UINT8})
 def unpack8(x: Tensor, *, to: int) -> Tensor:
     """The number of each byte."""
+    if _read_fast(x, to_torch(to), x.numel(), fast.SMALLEST):
+        found: Tensor = fast.load("gist").of_byte(x, to_torch(to))
+        return found
     return x.contiguous().view(torch.float8_e5m2).to(to_torch(to))
 
 
 @kernel("GistPack16Encoder", domain=MS, T=WIDE, T1={DataType.FLOAT16})
 def pack16(x: Tensor) -> Tensor:
     """x to the nearest half, ties to even; from 65520 on it is infinite."""
-    return x.to(torch.float16)
+    return _converted(x, torch.float16)
 
 
 @kernel("GistPack16Decoder", domain=MS, T=WIDE, T1={DataType.FLOAT16})
 def unpack16(x: Tensor, *, to: int) -> Tensor:
     """The number of each half."""
-    return x.to(to_torch(to))
+    return _converted(x, to_torch(to))
 
 
 @kernel("GistPackMsfp15Encoder", domain=MS, T=FLOATS, T1={DataType.UINT8})
@@ -133,7 +150,7 @@ def pack_msfp15(x: Tensor) -> Tensor:
     """
     if x.numel() < TILE:
         return pack8(x)
-    if fast.ready(x) and (quick := fast.load("gist")).takes(x):
+    if fast.ready(x, smallest=1) and (quick := fast.load("gist")).takes(x):
         found: Tensor = quick.pack_msfp15(x)
         return found
     bits = _saturated(x, torch.finfo(torch.float32).max).reshape(-1).contiguous().view(torch.int32)
@@ -153,7 +170,7 @@ def unpack_msfp15(x: Tensor, *, to: int) -> Tensor:
     """±m·2^(s-132), with s put together from bit 7 of a tile's bytes; +0 where m is 0."""
     if x.numel() < TILE:
         return unpack8(x, to=to)
-    if _read_fast(x, to_torch(to), x.numel()):
+    if x.numel() % TILE == 0 and _read_fast(x, to_torch(to), x.numel()):
         found: Tensor = fast.load("gist").unpack_msfp15(x, to_torch(to))
         return found
     codes = x.reshape(-1).to(torch.int64)

@@ -163,7 +163,7 @@ def wrong_inplace(call: Call) -> list[str]:
 
 
 def wrong_sharing(call: Call) -> list[str]:
-    """Outputs that share storage with an input or with each other without a ``view``."""
+    """Outputs that share storage with an input, or memory with each other, without a ``view``."""
     args = call.inputs()
     outputs = [(i, t) for i, value in enumerate(call.run(args)) for t in _flat(value)]
     found = []
@@ -172,8 +172,8 @@ def wrong_sharing(call: Call) -> list[str]:
             found.append(f"output {index} shares storage with '{name}'")
     for (index, output), (other, second) in itertools.combinations(outputs, 2):
         is_view = all(_is_view(call.kernel, i) for i in (index, other))
-        if _same_storage(output, second) and not is_view:
-            found.append(f"outputs {index} and {other} share storage")
+        if _overlap(output, second) and not is_view:
+            found.append(f"outputs {index} and {other} share memory")
     for index, output in outputs:
         if _overlaps_itself(output) and not _is_view(call.kernel, index):
             found.append(f"output {index} is expanded: its elements share memory")
@@ -208,6 +208,18 @@ def _is_view(kernel: Kernel, index: int) -> bool:
 def _same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     first, second = a.untyped_storage(), b.untyped_storage()
     return bool(first.nbytes()) and first.data_ptr() == second.data_ptr()
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether one begins before the other ends; kernels may cut outputs out of one piece."""
+    (first, end), (other, last) = _extent(a), _extent(b)
+    return min(a.numel(), b.numel()) > 0 and first < last and other < end
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in pairs)
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:

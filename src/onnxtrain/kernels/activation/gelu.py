@@ -34,6 +34,8 @@ def gelu_exact(x: Tensor, *, out: Tensor | None = None) -> Tensor:
 @kernel("GeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
 def gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = dY·(Φ(x) + x·φ(x))."""
+    if dy.shape == x.shape and fast.ready(dy, x):
+        return _pointwise_grad(dy, x, None, "none", out=out)
     return backward(aten.gelu_backward, dy, x, approximate="none", out=out)
 
 
@@ -69,6 +71,8 @@ def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
 @kernel("FastGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
 def fast_gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = dY·(1 + t + x·(1 - t²)·√(2/π)·(1 + 0.134145·x²)) / 2, t being Gelu's tanh."""
+    if dy.shape == x.shape and fast.ready(dy, x):
+        return _pointwise_grad(dy, x, None, "tanh", out=out)
     return backward(aten.gelu_backward, dy, x, approximate="tanh", out=out)
 
 
@@ -82,8 +86,12 @@ def bias_fast_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None 
 
 
 def _fast(dy: Tensor, x: Tensor, b: Tensor) -> bool:
-    """Whether one Triton launch serves these: b is as long as the last axis, and dense."""
-    return fast.ready(dy, x) and b.is_contiguous() and b.shape == x.shape[-1:]
+    """Whether one Triton launch serves these: b is as long as the last axis, and dense.
+
+    However few elements there are, it is less than two launches of torch's.
+    """
+    fits = x.ndim > 0 and b.shape == x.shape[-1:] and b.is_contiguous()
+    return fits and fast.ready(dy, x, smallest=1)
 
 
 def _pointwise(
@@ -117,7 +125,7 @@ def _check_bias(dy: Tensor, x: Tensor, b: Tensor) -> None:
 @kernel("QuickGelu", domain=MS, T=FLOATS, inplace=["x"])
 def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -> Tensor:
     """Y = x·sigmoid(α·x)."""
-    if fast.ready(x):
+    if x.ndim and fast.ready(x, smallest=1):
         return _pointwise(x, None, "quick", alpha, out)
     wide = widen(x)
     return store(torch.sigmoid(wide * alpha).mul_(wide), x, out)
@@ -128,7 +136,7 @@ def quick_gelu_grad(
     dy: Tensor, x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None
 ) -> Tensor:
     """dX = dY·s·(1 + v·(1 - s)) with v = α·x and s = sigmoid(v)."""
-    if fast.ready(dy, x):
+    if x.ndim and dy.shape == x.shape and fast.ready(dy, x, smallest=1):
         return _pointwise_grad(dy, x, None, "quick", alpha, out)
     v = widen(x) * alpha
     s = torch.sigmoid(v)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import itertools
+import operator
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -18,6 +20,7 @@ from torch import Tensor
 TYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 SMALLEST = 1 << 22
 """Elements below which the host takes longer to launch these than the GPU takes to run torch's."""
+_type_of, _needs_gradient = operator.attrgetter("dtype"), operator.attrgetter("requires_grad")
 
 
 @functools.cache
@@ -27,7 +30,8 @@ def load(name: str) -> ModuleType:
 
 
 @functools.cache
-def _installed() -> bool:
+def installed() -> bool:
+    """Whether there is Triton, which not every platform has."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -43,7 +47,7 @@ def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> boo
     Matrices may have space between their ``rows`` if the kernel skips it.
     """
     first = tensors[0]
-    if not first.is_cuda or first.numel() < smallest or not _installed():
+    if not first.is_cuda or first.numel() < smallest or not installed():
         return False
     differentiated = torch.is_grad_enabled()
     for t in tensors:
@@ -54,10 +58,23 @@ def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> boo
     return True
 
 
+def ready_lists(*lists: Sequence[Tensor]) -> bool:
+    """Whether Triton may take all tensors of these lists, however small: each list of one type."""
+    first = lists[0][0]
+    if not first.is_cuda or not installed():
+        return False
+    types = [set(map(_type_of, items)) for items in lists]
+    if any(len(found) > 1 or not found <= TYPES for found in types):
+        return False
+    tensors = [*itertools.chain(*lists)]
+    if torch.is_grad_enabled() and any(map(_needs_gradient, tensors)):
+        return False
+    alone = set(map(Tensor.get_device, lists[0])) == {first.get_device()}
+    return alone and all(map(Tensor.is_contiguous, tensors))
+
+
 def ready_together(tensors: Sequence[Tensor]) -> bool:
-    """Whether one Triton launch may take all of these, however small: of one type, and aligned."""
-    if not tensors or not tensors[0].is_cuda or not _installed():
+    """Whether one Triton launch may read all of these, however small, if they lie well."""
+    if not tensors or not tensors[0].is_cuda or not installed():
         return False
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return False
-    return bool(load("chunks").aligned(tensors))
+    return not torch.is_grad_enabled() or not any(map(_needs_gradient, tensors))

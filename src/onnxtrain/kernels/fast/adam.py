@@ -49,14 +49,14 @@ class Lists(NamedTuple):
 
 
 @triton.jit
-def _correction(step, logarithm):
+def correction(step, logarithm):
     """1 - beta^t from step 1 on, and 1 before, of the logarithm of beta."""
     power = tl.exp(step.to(tl.float64) * logarithm)
     return tl.where(step > 0, 1.0 - power, 1.0).to(tl.float32)
 
 
 @triton.jit
-def _divisor(scales, norms, most, SCALED: tl.constexpr, NORM: tl.constexpr):
+def divisor(scales, norms, most, SCALED: tl.constexpr, NORM: tl.constexpr):
     """The loss scale, or norm / most where the norm is above what that allows."""
     scale = tl.load(scales).to(tl.float32) if SCALED else 1.0
     if NORM:
@@ -110,12 +110,12 @@ def _adam(
     gradient = tl.load(gradients + at, there, 0.0).to(tl.float32)
     first = tl.load(firsts + at, there, 0.0).to(tl.float32)
     second = tl.load(seconds + at, there, 0.0).to(tl.float32)
-    g = gradient / _divisor(scales, norms, most, SCALED, NORM)
+    g = gradient / divisor(scales, norms, most, SCALED, NORM)
     m = first * alpha + g * rest_of_alpha
     v = second * beta + g * g * rest_of_beta
     if CORRECTED:
         step = tl.load(steps)
-        c1, c2 = _correction(step, log_alpha), _correction(step, log_beta)
+        c1, c2 = correction(step, log_alpha), correction(step, log_beta)
     else:
         c1, c2 = 1.0, 1.0
     if DECOUPLED:
@@ -164,9 +164,7 @@ def adam(results: Lists, given: Lists, scalars: Scalars, form: Form) -> None:
         count,
         *_powers(form.alpha),
         *_powers(form.beta),
-        form.epsilon,
-        form.decay,
-        form.max_norm,
+        *map(float, (form.epsilon, form.decay, form.max_norm)),
         form.corrected,
         form.decoupled,
         scalars.loss_scale is not None,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launch import part_of, power
+from onnxtrain.kernels.fast.cluster import largest
+from onnxtrain.kernels.fast.launch import cdiv, part_of, power
 
 LONGEST_ROW_OF_ONE = 16384
 """Elements of the longest row that is one program's."""
@@ -34,6 +38,27 @@ def one_of_few(size: int, inner: int) -> bool:
 def row_part(size: int, part: int) -> int:
     """Elements of a row in one program: all of a short one, else a part."""
     return power(size) if part_of(size, LONGEST_ROW_OF_ONE) == power(size) else part
+
+
+class Parts(NamedTuple):
+    """How many parts a row has, elements of one, and whether its programs are a cluster."""
+
+    number: int
+    size: int
+    clustered: bool
+
+
+@functools.cache
+def parts_of(size: int, part: int, longest: int, device: torch.device) -> Parts:
+    """One part of a short row; of a long one as many as a cluster has, longer ones if need be."""
+    if row_part(size, part) >= size:
+        return Parts(1, power(size), False)
+    length = part
+    while length <= longest:
+        if cdiv(size, length) <= largest(device):
+            return Parts(power(cdiv(size, length)), length, True)
+        length *= 2
+    return Parts(cdiv(size, part), part, False)
 
 
 def tile_of(x: Tensor, size: int, inner: int, most: int) -> tuple[int, int]:

@@ -6,11 +6,11 @@ the same sizes. Where the tensors are is kept as well, and sent to the device wh
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -26,81 +26,94 @@ READ_WARPS = 4
 """The same for kernels that read one list alone, of which a program has more under way."""
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 Tensors = Sequence[Tensor]
-Layout = tuple[Tensor, Tensor, int]
+SizeKey = tuple[tuple[int, ...], int, torch.device]
+AddressKey = tuple[tuple[int, ...], torch.device]
 MOST_LAYOUTS = 64
 SPARES = 4
 """Pieces of pinned memory, of each length, that wait for a step to be recorded."""
-Known = collections.OrderedDict[tuple[object, ...], Tensor]
-_tables: Known = collections.OrderedDict()
-_cuts: Known = collections.OrderedDict()
+Known = dict[tuple[object, ...], Tensor]
+_tables: Known = {}
+_cuts: Known = {}
 _spares: dict[int, list[Tensor]] = {}
 _type_of = operator.attrgetter("dtype")
 
 
-def aligned(*lists: Tensors) -> bool:
-    """Whether every tensor begins where wide loads may begin, and each list has one known type."""
-    types = [set(map(_type_of, items)) for items in lists]
-    return all(len(found) == 1 and found <= KINDS.keys() for found in types) and dense(*lists)
+class Part(NamedTuple):
+    """Lists of one type each, cut into chunks.
 
-
-def takes(*lists: Tensors, length: int | None = None) -> bool:
-    """Whether one launch a combination of types serves these lists, in chunks of that length.
-
-    While a step is recorded nothing can be cut anew: that would read memory of the host.
+    Attributes:
+        kinds: The type of each list.
+        tensors: How many tensors a list has.
+        table: Where all of them begin, list by list.
+        chunks: Number of the tensor, first element, and size of each chunk.
+        programs: How many chunks there are.
     """
-    if not dense(*lists) or any(not set(map(_type_of, items)) <= KINDS.keys() for items in lists):
-        return False
-    if not _recorded(lists[0][0]):
-        return True
-    return all(_is_known(group, length or CHUNK) for group in groups(*lists))
+
+    kinds: tuple[tl.dtype, ...]
+    tensors: int
+    table: Tensor
+    chunks: Tensor
+    programs: int
 
 
-def dense(*lists: Tensors) -> bool:
-    """Whether every tensor is contiguous and begins where wide loads may begin."""
-    return all(
-        all(map(Tensor.is_contiguous, items))
-        and functools.reduce(operator.or_, map(Tensor.data_ptr, items), 0) % 16 == 0
-        for items in lists
-    )
+def laid(*lists: Tensors) -> list[Part] | None:
+    """The lists cut into chunks, a part for each combination of types; None if that cannot be.
+
+    Tensors must be contiguous and begin where wide loads may begin; those without elements are left
+    out. A single list is cut as if it is only read. While a step is recorded nothing can be cut
+    anew: that would read memory of the host.
+    """
+    if not all(map(Tensor.is_contiguous, itertools.chain(*lists))):
+        return None
+    parts = [part_of(group) for group in groups(*lists)]
+    return None if None in parts else parts  # type: ignore[return-value]
 
 
-def layout(lists: Sequence[Tensors], length: int | None = None) -> Layout:
-    """Addresses (list by list), chunks (tensor, first element, size), how many chunks."""
-    sizes = _size_key(lists, length or CHUNK)
+def part_of(lists: Sequence[Tensors], more: tuple[int, ...] = ()) -> Part | None:
+    """The same for contiguous tensors that have elements, each list being of one type.
+
+    The table has more numbers behind the addresses if there are any, multiples of 16.
+    """
+    types = [items[0].dtype for items in lists]
+    places = tuple(map(Tensor.data_ptr, itertools.chain(*lists)))
+    if not KINDS.keys() >= {*types}:
+        return None
+    sizes, device = tuple(map(Tensor.numel, lists[0])), lists[0][0].device
+    length = READ_CHUNK if len(lists) == 1 else CHUNK
+    found = _layout((sizes, length, device), (places + more, device))
+    if found is None:
+        return None
+    table, chunks = found
+    return Part(tuple(KINDS[t] for t in types), len(sizes), table, chunks, len(chunks))
+
+
+def _layout(sizes: SizeKey, places: AddressKey) -> tuple[Tensor, Tensor] | None:
+    if _recorded(places[1]) and not _is_known(sizes, places):
+        return None
     chunks = _cuts.get(sizes)
     if chunks is None:
         chunks = _cut(*sizes)
         _remember(_cuts, sizes, chunks)
-    else:
-        _cuts.move_to_end(sizes)
-    table = _table_of(*_address_key(lists))
+    table = _table_of(*places)
+    if table is None:
+        return None
     keep((table, chunks))
-    return table, chunks, len(chunks)
-
-
-def _address_key(lists: Sequence[Tensors]) -> tuple[tuple[int, ...], torch.device]:
-    addresses = tuple(address for items in lists for address in map(Tensor.data_ptr, items))
-    return addresses, lists[0][0].device
-
-
-def _size_key(lists: Sequence[Tensors], length: int) -> tuple[tuple[int, ...], int, torch.device]:
-    return tuple(map(Tensor.numel, lists[0])), length, lists[0][0].device
+    return table, chunks
 
 
 def _remember(known: Known, key: tuple[object, ...], value: Tensor) -> None:
     known[key] = value
     while len(known) > MOST_LAYOUTS:
-        known.popitem(last=False)
+        del known[next(iter(known))]
 
 
-def _recorded(tensor: Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+def _recorded(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _is_known(lists: Sequence[Tensors], length: int) -> bool:
+def _is_known(sizes: SizeKey, places: AddressKey) -> bool:
     """Whether lists can be laid out while a step is recorded."""
-    key = _address_key(lists)
-    return _size_key(lists, length) in _cuts and (key in _tables or bool(_spares.get(len(key[0]))))
+    return sizes in _cuts and (places in _tables or bool(_spares.get(len(places[0]))))
 
 
 def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
@@ -113,15 +126,19 @@ def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
     return numbers.to(device)[: 3 * len(chunks)].view(-1, 3)
 
 
-def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor:
-    """Addresses on a device. A recorded step copies them from pinned memory which it keeps."""
+def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """Addresses on a device; None if one of them is not where wide loads may begin.
+
+    A recorded step copies them from pinned memory which it keeps.
+    """
     key = (addresses, device)
     if device.type == "cuda":
         _fill(len(addresses))
     found = _tables.get(key)
     if found is not None:
-        _tables.move_to_end(key)
         return found
+    if functools.reduce(operator.or_, addresses) % 16:
+        return None
     table = torch.tensor(addresses, dtype=torch.int64)
     if device.type != "cuda":
         _remember(_tables, key, table)
@@ -177,6 +194,12 @@ def chunks_of(chunks, count, item):
     """The first one of a tensor's chunks, of ``count`` in all, and the first one behind them."""
     first = chunks + 3 * count + item
     return tl.load(first).to(tl.int32), tl.load(first + 1).to(tl.int32)
+
+
+@triton.jit
+def piece_of(whole, table, at, start):
+    """Where a chunk begins of a tensor that is cut out of one piece of memory."""
+    return tl.multiple_of(whole + (tl.load(table + at) + start), 16)
 
 
 @triton.jit

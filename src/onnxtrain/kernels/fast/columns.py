@@ -1,12 +1,13 @@
 """Sums of columns, always in the same order, alone or of a gradient that is made on the way.
 
-Each program goes down a strip of columns through a part of the rows; those that finish last add
-the parts up. The gradient of Gelu is what linear layers before it need with its sums, their bias.
+Each program goes down a strip of columns through a part of the rows; a second launch adds the
+parts up. The gradient of Gelu is what linear layers before it need with its sums, their bias.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power, store_sums, strip
 from onnxtrain.kernels.fast.pointwise import gelu_slope
-from onnxtrain.kernels.fast.shares import STRIP, Shares, add_shares
+from onnxtrain.kernels.fast.rows import LANES, REGISTERS, evenly
+from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,39 +38,74 @@ LAUNCHES = {2: Launch(128, 32, 4, 8, 3), 4: Launch(256, 16, 4, 8, 3)}
 """By the bytes of an element."""
 WRITING = {2: Launch(256, 16, 4, 9, 3), 4: Launch(256, 16, 4, 8, 2)}
 """The same for kernels that write as much as they read."""
+GELU = {2: Launch(256, 16, 4, 6, 1), 4: Launch(256, 16, 4, 8, 2)}
+"""The same for the gradient of Gelu."""
 
 
 class Strips(NamedTuple):
-    """How a matrix is cut: columns of a strip, strips side by side, parts of the rows."""
+    """How matrices side by side are cut into strips of columns, and those into parts.
 
-    width: int
-    across: int
-    parts: int
+    Attributes:
+        grid: Strips, and parts of each.
+        numbers: Numbers in the sums of all parts.
+        cut: Whether the next launch overlaps, stages, rows at once, columns of a strip.
+        options: Warps, and most registers of a thread.
+        sums: How the parts are added up.
+    """
 
-    @classmethod
-    def of(cls, like: Tensor, rows: int, columns: int, plan: Launch, matrices: int = 1) -> Strips:
-        """Strips of several matrices of one shape."""
-        width = min(plan.strip // like.dtype.itemsize, power(columns))
-        across = cdiv(columns, width)
-        wanted = multiprocessors(like.device) * plan.programs
-        return cls(width, across, max(1, min(wanted // (across * matrices), cdiv(rows, plan.rows))))
+    grid: tuple[int, int]
+    numbers: int
+    cut: tuple[bool, int, int, int]
+    options: dict[str, int]
+    sums: Sums
+
+
+@functools.lru_cache(1024)
+def strips_of(
+    plan: Launch, rows: int, columns: int, itemsize: int, device: torch.device, matrices: int = 1
+) -> Strips:
+    """Strips of several matrices of one shape."""
+    width = min(plan.strip // itemsize, power(columns))
+    across, every = matrices * cdiv(columns, width), matrices * columns
+    wanted = max(1, multiprocessors(device) * plan.programs // across)
+    parts = evenly(cdiv(rows, plan.rows), wanted)
+    registers = min(255, REGISTERS // (LANES * plan.warps * plan.programs) // 8 * 8)
+    return Strips(
+        (across, parts),
+        parts * every,
+        (overlaps(device), plan.stages, plan.rows, width),
+        {"num_warps": plan.warps, "maxnreg": registers},
+        sums_of(1, every, parts, device),
+    )
+
+
+@triton.jit
+def _places(first, rows, columns, column, fits, WHOLE: tl.constexpr, R: tl.constexpr):
+    """Where R rows of a strip lie, and which of these elements there are.
+
+    Only where they begin takes 64 bits.
+    """
+    row = tl.arange(0, R)[:, None]
+    mask = row < rows - first
+    if not WHOLE:
+        mask = mask & fits[None, :]
+    return tl.cast(first, tl.int64) * columns + (row * columns + column[None, :]), mask
 
 
 @Compiled
 @triton.jit
 def _strips(
-    out,
     parts,
-    counters,
     dx,
     dy,
     x,
     bias,
     rows,
     columns,
-    helpers,
     KIND: tl.constexpr,
     BIAS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
@@ -78,7 +115,7 @@ def _strips(
     if BIAS:
         shift = tl.load(bias + column, fits, 0.0).to(tl.float32)[None, :]
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        at, mask = places(first, rows, columns, column, fits, R)
+        at, mask = _places(first, rows, columns, column, fits, WHOLE, R)
         value = widened(tl.load(dy + at, mask, 0.0))
         if KIND != "":
             data = widened(tl.load(x + at, mask, 0.0))
@@ -90,8 +127,8 @@ def _strips(
             # the sum is that of the gradient as it is stored
             value = widened(result)
         total += value
+    announce(OVERLAPS)
     store_sums(parts, 0, total, columns, column, fits)
-    add_shares(out, parts, counters, tl.num_programs(1), columns, columns, 1, helpers, 64, STRIP)
 
 
 def column_sums(x: Tensor, columns: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -104,7 +141,7 @@ def gelu_grad_and_sums(
     dy: Tensor, x: Tensor, bias: Tensor | None, approximate: str
 ) -> tuple[Tensor, Tensor]:
     """dx = dy * Gelu'(x + bias), and its sums over all axes but the last."""
-    dx, plan = torch.empty_like(dy), WRITING[dy.dtype.itemsize]
+    dx, plan = torch.empty_like(dy), GELU[dy.dtype.itemsize]
     return dx, _sums(dy, dx, x, bias, approximate, x.shape[-1], dy.dtype, plan)
 
 
@@ -118,26 +155,13 @@ def _sums(
     dtype: torch.dtype,
     plan: Launch,
 ) -> Tensor:
-    rows = dy.numel() // columns
-    strips = Strips.of(dy, rows, columns, plan)
-    out = torch.empty(columns, dtype=dtype, device=dy.device)
-    shares, counters, helpers = Shares.of(out, strips.parts, strips.across * strips.parts)
-    _strips[(strips.across, strips.parts)](
-        out,
-        shares,
-        counters,
-        dx,
-        dy,
-        x,
-        x if bias is None else bias,
-        rows,
-        columns,
-        helpers,
-        kind,
-        bias is not None,
-        plan.stages,
-        plan.rows,
-        strips.width,
-        num_warps=plan.warps,
-    )
+    rows, device = dy.numel() // columns, dy.device
+    strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device)
+    out = torch.empty(columns, dtype=dtype, device=device)
+    shares = MEMORY.of(strips.numbers, device)
+    shift = x if bias is None else bias
+    whole = columns % strips.cut[-1] == 0
+    values = (rows, columns, kind, bias is not None, whole, *strips.cut)
+    _strips[strips.grid](shares, dx, dy, x, shift, *values, **strips.options)
+    strips.sums.add(out, shares)
     return out

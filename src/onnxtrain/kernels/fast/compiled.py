@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import triton
 from torch import Tensor
 from triton.runtime import driver
 
@@ -20,23 +21,33 @@ from onnxtrain.kernels.fast import interpreted
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
+_ONES = (1, 1, 1)
+_address_of = Tensor.data_ptr
 _type_of = operator.attrgetter("dtype")
 _device_of = Tensor.get_device
+
+
+class Ready(NamedTuple):
+    """What launches a kernel: grid, stream, these values, then all arguments of the kernel."""
+
+    launch: Callable[..., None]
+    values: tuple[Any, ...]
+    stream_of: Callable[[int], int]
 
 
 class Compiled:
     """A Triton function that remembers which kernel served which kind of arguments.
 
-    Tensors are its first arguments, as many in every launch. Whole numbers for which no kernel is
-    to be specialized must have an annotated type. Hooks of Triton are not called.
+    Tensors are its first arguments, as many in every launch, and what is a float in one launch is
+    one in all. Whole numbers for which no kernel is to be specialized must have an annotated type.
+    Hooks of Triton are not called.
     """
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.known: dict[tuple[object, ...], tuple[Any, int, Any]] = {}
-        self._tensors: int | None = None
-        parameters = enumerate(getattr(function, "params", ()))
-        self._free = [place for place, found in parameters if found.do_not_specialize]
+        self.known: dict[tuple[object, ...], Ready] = {}
+        self._tensors = 0
+        self._free: list[int] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         """A launch of so many programs, to be called with all arguments in order.
@@ -49,30 +60,43 @@ class Compiled:
         if interpreted():
             self.function[grid](*arguments, **options)
             return
-        count = self._tensors
-        if count is None:
-            count = self._tensors = _leading_tensors(arguments)
+        count = self._tensors or self._examine(arguments)
         tensors, others = arguments[:count], arguments[count:]
-        addresses = [*map(Tensor.data_ptr, tensors)]
-        kinds = [None if type(value) is float else value for value in others]
-        for place in self._free:
-            kinds[place - count] = None
+        addresses = [*map(_address_of, tensors)]
+        kinds = self._kinds(others) if self._free else others
+        odd = functools.reduce(operator.or_, addresses) % 16
         # what kernels are compiled for: types, whole addresses of 16 bytes, whole numbers, flags
         key = (
+            kinds,
             *options.values(),
             *map(_device_of, tensors),
             *map(_type_of, tensors),
-            *[address % 16 for address in addresses],
-            *kinds,
+            *([address % 16 for address in addresses] if odd else ()),
         )
-        kernel = self.known.get(key)
-        if kernel is None:
+        ready = self.known.get(key)
+        if ready is None:
             self._compile(key, grid, arguments, options)
             return
-        run, function, metadata = kernel
-        x, y, z = (*grid, 1, 1)[:3]
-        stream = driver.active.get_current_stream(_device_of(tensors[0]))
-        run(x, y, z, stream, function, metadata, None, None, None, *addresses, *others)
+        launch, values, stream_of = ready
+        stream = stream_of(_device_of(tensors[0]))
+        launch(*grid, *_ONES[len(grid) :], stream, *values, *addresses, *others)
+
+    def _examine(self, arguments: tuple[Any, ...]) -> int:
+        """How many arguments are tensors; of the others, note which may have any value."""
+        count = _leading_tensors(arguments)
+        parameters = getattr(self.function, "params", ())
+        free = {found.num for found in parameters if found.do_not_specialize}
+        free |= {place for place, value in enumerate(arguments) if type(value) is float}
+        self._free = [place - count for place in sorted(free)]
+        self._tensors = count
+        return count
+
+    def _kinds(self, others: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What kernels are compiled for among arguments that are no tensors."""
+        kinds = [*others]
+        for place in self._free:
+            kinds[place] = None
+        return tuple(kinds)
 
     def _compile(
         self,
@@ -84,13 +108,30 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
-        kernel = self.function[grid](*arguments, **options)
-        self.known[key] = (kernel.run, kernel.function, kernel.packed_metadata)
+        self.known[key] = _ready(self.function[grid](*arguments, **options))
+
+
+def _ready(kernel: Any) -> Ready:
+    """Triton's launcher of a kernel, or what that calls if nothing else is left for it to do."""
+    run, function, packed = kernel.run, kernel.function, kernel.packed_metadata
+    stream_of, none = driver.active.get_current_stream, (None,) * 3
+    if not _is_bare(run):
+        return Ready(run, (function, packed, *none), stream_of)
+    flags = (run.launch_cooperative_grid, run.launch_pdl)
+    return Ready(run.launch, (function, *flags, None, None, packed, *none), stream_of)
+
+
+def _is_bare(run: Any) -> bool:
+    """Whether a launcher is one that takes its arguments in the known order, and no more memory."""
+    known = type(run).__module__ == "triton.backends.nvidia.driver"
+    if not known or not triton.__version__.startswith("3.6."):
+        return False
+    return not run.global_scratch_size and not run.profile_scratch_size
 
 
 def _leading_tensors(arguments: tuple[Any, ...]) -> int:
     """How many arguments are tensors, which come first."""
     count = sum(isinstance(argument, Tensor) for argument in arguments)
-    if not all(isinstance(argument, Tensor) for argument in arguments[:count]):
+    if not count or not all(isinstance(argument, Tensor) for argument in arguments[:count]):
         raise TypeError("tensors must be the first arguments of a kernel")
     return count

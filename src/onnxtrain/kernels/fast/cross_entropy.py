@@ -10,6 +10,7 @@ number, since the host does not see it.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
+from onnxtrain.kernels.fast.cluster import InClusters, largest, opened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.exchange import board, turn
 from onnxtrain.kernels.fast.held import (
@@ -47,6 +49,8 @@ class Launch:
 
 HELD = {2: Launch(8, 25, 128), 4: Launch(4, 25, 128)}
 """By the bytes of a score, for rows that are read before their results are known."""
+CLUSTERED_HELD = {2: Launch(4, 16, 80)}
+"""For those of a cluster, which rows longer than one program's are where it takes less time."""
 PASSED = {2: Launch(8, 2, 32), 4: Launch(8, 2, 32)}
 """For gradients from log probabilities, which need nothing of the rest of their row."""
 
@@ -147,9 +151,10 @@ def _rows(
     N: tl.constexpr,
     L: tl.constexpr,
     W: tl.constexpr,
+    CLUSTERED: tl.constexpr,
 ):
     number = tl.program_id(0)
-    if PARTS > 1 and KIND != GRADIENT_OF_LOG_PROB:
+    if PARTS > 1 and KIND != GRADIENT_OF_LOG_PROB and not CLUSTERED:
         number = turn(words).to(tl.int32)
     row, part = number // PARTS, number % PARTS
     start = row.to(tl.int64) * stride
@@ -174,6 +179,7 @@ def _rows(
             tl.store(parts + row, 0.0)
             tl.store(parts + rows + row, weight)
     else:
+        box = opened() if CLUSTERED else 0
         held = read(scores + base, extent, SHIFTED, N, L, W)
         own = tl.load(scores + start + label, inside & mine, float("nan")).to(tl.float32)
         ends = None
@@ -184,7 +190,8 @@ def _rows(
         if KIND != GRADIENT_OF_LOG_PROB:
             top, total = top_and_total(held, ends, EXACT, N)
             if PARTS > 1:
-                top, total = of_all(top, total, words, number, row, EXACT, PARTS, P)
+                at = words, box, number, row
+                top, total = of_all(top, total, *at, EXACT, PARTS, P, CLUSTERED)
             if mine:
                 loss = (tl.log(total) - (own - top)) * weight
                 tl.store(parts + row, tl.where(weight == 0.0, 0.0, loss))
@@ -201,14 +208,40 @@ def _rows(
                 tl.store(out + out_start + label, labelled.to(out.dtype.element_ty))
 
 
-def _plan(scores: Tensor, kind: tl.constexpr) -> tuple[int, int, int, Launch]:
+_clusters = Compiled(InClusters(_rows.function))
+
+
+class Plan(NamedTuple):
     """Lanes, groups that a lane holds, parts of a row, and the rest of a launch."""
-    plan = (PASSED if kind is GRADIENT_OF_LOG_PROB else HELD)[scores.dtype.itemsize]
-    groups = cdiv(scores.shape[1], 16 // scores.dtype.itemsize) + _shifted(scores)
-    lanes = min(plan.warps * 32, power(groups))
+
+    lanes: int
+    held: int
+    parts: int
+    launch: Launch
+    clustered: bool = False
+
+
+def _plan(scores: Tensor, kind: tl.constexpr) -> Plan:
+    """How rows are cut: not at all, or into parts of a cluster, or of programs that take turns."""
+    of = scores.dtype.itemsize
+    groups = cdiv(scores.shape[1], 16 // of) + _shifted(scores)
+    if kind is GRADIENT_OF_LOG_PROB:
+        return _cut(groups, PASSED[of])
+    plan = _cut(groups, HELD[of])
+    if plan.parts > 1 and of in CLUSTERED_HELD:
+        clustered = _cut(groups, CLUSTERED_HELD[of])
+        parts = power(clustered.parts)
+        if parts <= largest(scores.device):
+            held = cdiv(cdiv(groups, clustered.lanes), parts)
+            return clustered._replace(held=held, parts=parts, clustered=True)
+    return plan
+
+
+def _cut(groups: int, launch: Launch) -> Plan:
+    lanes = min(launch.warps * 32, power(groups))
     steps = cdiv(groups, lanes)
-    parts = 1 if interpreted() else cdiv(steps, plan.held)
-    return lanes, cdiv(steps, parts), parts, plan
+    parts = 1 if interpreted() else cdiv(steps, launch.held)
+    return Plan(lanes, cdiv(steps, parts), parts, launch)
 
 
 def _shifted(scores: Tensor) -> bool:
@@ -226,7 +259,7 @@ def takes(scores: Tensor, labels: Tensor, weights: Tensor | None) -> bool:
         and scores.data_ptr() % 16 == 0
         and labels.dtype in (torch.int32, torch.int64)
         and all(t.is_contiguous() for t in others)
-        and _plan(scores, GRADIENT)[2] <= multiprocessors(scores.device) // 2
+        and _plan(scores, GRADIENT).parts <= multiprocessors(scores.device) // 2
     )
 
 
@@ -258,13 +291,14 @@ def _over_rows(
     rows, classes = scores.shape
     mean = dy is not None and to.reduction == "mean"
     width = 16 // scores.dtype.itemsize
-    lanes, held, pieces, plan = _plan(scores, kind)
+    lanes, held, pieces, plan, clustered = _plan(scores, kind)
     counted = rows <= COUNTED_BY_EACH and pieces == 1
     parts = torch.empty(2 * rows, dtype=torch.float32, device=scores.device)
     words = parts
-    if pieces > 1 and kind is not GRADIENT_OF_LOG_PROB:
+    if pieces > 1 and kind is not GRADIENT_OF_LOG_PROB and not clustered:
         words = board(rows * pieces, scores.device)
-    _rows[(rows * pieces,)](
+    launch = _clusters[(rows,)] if clustered else _rows[(rows * pieces,)]
+    launch(
         out,
         parts,
         scores,
@@ -291,6 +325,7 @@ def _over_rows(
         held,
         lanes,
         width,
+        clustered,
         num_warps=max(1, lanes // 32),
         maxnreg=plan.registers,
     )

@@ -1,7 +1,8 @@
 """How the programs of one row tell each other their partial results while all of them run.
 
-Each leaves a pair of numbers as one word, which is never zero, and waits until no word of its row
-is zero. A word is written whole, so nothing else needs an order.
+Those of a cluster send them to each other. Where they are too many for one, each leaves a pair of
+numbers as one word, which is never zero, and waits until no word of its row is zero. A word is
+written whole, so nothing else needs an order.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.cluster import opened, swapped
 from onnxtrain.kernels.fast.launch import multiprocessors
 
 LEAST = 1 << 22
@@ -62,3 +64,37 @@ def collect(word, there):
         found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
     first = (found >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     return first, found.to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def entered(words, CLUSTERED: tl.constexpr):
+    """Number of this program, and where its box is, if it is one of a cluster."""
+    if CLUSTERED:
+        number, box = tl.program_id(0).to(tl.int64), opened()
+    else:
+        number, box = turn(words), 0
+    return number, box
+
+
+@triton.jit
+def of_row(
+    words,
+    box,
+    number,
+    row,
+    first,
+    second,
+    PARTS: tl.constexpr,
+    P: tl.constexpr,
+    CLUSTERED: tl.constexpr,
+):
+    """The pairs of all parts of a row, of which this program has one; -∞ and 0 where none are."""
+    if CLUSTERED:
+        firsts, seconds = swapped(box, first, second, P)
+    else:
+        leave(words + 1 + number, first, second)
+        there = tl.arange(0, P) < PARTS
+        firsts, seconds = collect(words + 1 + row * PARTS + tl.arange(0, P), there)
+        firsts = tl.where(there, firsts, float("-inf"))
+        seconds = tl.where(there, seconds, 0.0)
+    return firsts, seconds

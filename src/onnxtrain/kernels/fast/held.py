@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from onnxtrain.kernels.fast.approx import LOG2_E, NATIVE
-from onnxtrain.kernels.fast.exchange import collect, leave
+from onnxtrain.kernels.fast.exchange import of_row
 
 
 @triton.jit
@@ -106,13 +106,19 @@ def _together(tops, sums, ends, EXACT: tl.constexpr):
 
 @triton.jit
 def of_all(
-    top, total, words, number, row, EXACT: tl.constexpr, PARTS: tl.constexpr, P: tl.constexpr
+    top,
+    total,
+    words,
+    box,
+    number,
+    row,
+    EXACT: tl.constexpr,
+    PARTS: tl.constexpr,
+    P: tl.constexpr,
+    CLUSTERED: tl.constexpr,
 ):
     """The largest score of all parts of a row, and the sum, in the same order for all of them."""
-    leave(words + 1 + number, top, total)
-    other = tl.arange(0, P)
-    tops, sums = collect(words + 1 + row * PARTS + other, other < PARTS)
-    tops = tl.where(other < PARTS, tops, float("-inf"))
+    tops, sums = of_row(words, box, number, row, top, total, PARTS, P, CLUSTERED)
     return _together(tops, sums, None, EXACT)
 
 

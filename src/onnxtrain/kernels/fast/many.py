@@ -15,20 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import chunks as laid_out
-from onnxtrain.kernels.fast.chunks import (
-    KINDS,
-    Tensors,
-    aligned,
-    groups,
-    layout,
-    place,
-    pointer_to,
-    read,
-    takes,
-    write,
-)
+from onnxtrain.kernels.fast.chunks import Tensors, laid, place, pointer_to, read, write
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.many_norms import all_finite, clip, norm, norm_and_factor
+from onnxtrain.kernels.fast.many_norms import all_finite, clip, factor, norm
 
 Number = float | Tensor
 
@@ -37,13 +26,11 @@ __all__ = [
     "adam_w",
     "adam_w_by",
     "adamw",
-    "aligned",
     "all_finite",
     "clip",
+    "factor",
     "norm",
-    "norm_and_factor",
     "sgd",
-    "takes",
 ]
 
 
@@ -190,6 +177,31 @@ def _sgd_chunk(
         write(copies, weight, left, WHOLE, C)
 
 
+@Compiled
+@triton.jit
+def _numbers(
+    numbers,
+    rate,
+    step,
+    log_alpha,
+    log_beta,
+    epsilon,
+    SCALED: tl.constexpr,
+    CORRECTED: tl.constexpr,
+):
+    first, root = 1.0, 1.0
+    if CORRECTED:
+        count = tl.load(step).to(tl.float64)
+        first = 1.0 - tl.exp(count * log_alpha)
+        root = tl.sqrt(1.0 - tl.exp(count * log_beta))
+    if SCALED:
+        epsilon = epsilon / root
+    tl.store(numbers, tl.load(rate).to(tl.float32))
+    tl.store(numbers + 1, first)
+    tl.store(numbers + 2, root)
+    tl.store(numbers + 3, epsilon)
+
+
 def adamw(
     params: Tensors,
     grads: Tensors,
@@ -206,13 +218,15 @@ def adamw(
     copies: Tensors | None = None,
     factor: Tensor | None = None,
     skip: Tensor | None = None,
-) -> None:
+) -> bool:
     """One step of AdamW in place; gradients and parameters may differ in type.
 
     Decay comes before the step, or after it (``decay_last``, where epsilon is added to the root
     that is not corrected). ``copies`` receive the new parameters in their own type. Every gradient
     is multiplied by ``factor``; nothing happens if ``skip`` is not 0. Learning rate and step are
     two numbers or two tensors of one element on the device.
+
+    Whether the tensors could be laid out; nothing is done if they could not.
     """
     numbers: Tensor | tuple[float, ...]
     if isinstance(lr, Tensor) and isinstance(step, Tensor):
@@ -226,7 +240,7 @@ def adamw(
         numbers = (lr, 1 - betas[0] ** count, root, scaled)
     decays = (0.0, weight_decay) if decay_last else (weight_decay, 0.0)
     lists = [params, grads, moments1, moments2, *([copies] if copies else [])]
-    adam_w_by(lists, numbers, betas, decays, factor, skip)
+    return adam_w_by(lists, numbers, betas, decays, factor, skip)
 
 
 def adam_numbers(
@@ -241,15 +255,10 @@ def adam_numbers(
 
     Computed in float64: in float32 nothing of 1 - 0.999 would be right behind the fifth digit.
     """
-    wide = rate.reshape(()).to(torch.float64)
-    first = root = torch.ones_like(wide)
-    if corrected:
-        count = step.reshape(()).to(torch.float64)
-        logarithms = [math.log(beta) if beta > 0 else -math.inf for beta in betas]
-        first, second = (-torch.expm1(count * logarithm) for logarithm in logarithms)
-        root = second.sqrt()
-    small = epsilon / root if scaled else torch.full_like(root, epsilon)
-    return torch.stack([wide, first, root, small]).to(torch.float32)
+    numbers = torch.empty(4, dtype=torch.float32, device=rate.device)
+    logarithms = [math.log(beta) if beta > 0 else -math.inf for beta in betas]
+    _numbers[(1,)](numbers, rate, step, *logarithms, float(epsilon), scaled, corrected, num_warps=1)
+    return numbers
 
 
 def adam_w(
@@ -259,12 +268,12 @@ def adam_w(
     betas: tuple[float, float],
     corrections: tuple[float, float],
     epsilon: float,
-) -> None:
-    """One step over [weights, gradients, first moments, second moments], in place.
+) -> bool:
+    """One step over [weights, gradients, first moments, second moments], in place, as ``adamw``.
 
     The corrections are 1 - alpha^t and √(1 - beta^t).
     """
-    adam_w_by(lists, (rate, *corrections, epsilon), betas, (decay, 0.0))
+    return adam_w_by(lists, (rate, *corrections, epsilon), betas, (decay, 0.0))
 
 
 def adam_w_by(
@@ -274,34 +283,35 @@ def adam_w_by(
     decays: tuple[float, float],
     factor: Tensor | None = None,
     skip: Tensor | None = None,
-) -> None:
+) -> bool:
     """AdamW with the numbers of ``adam_numbers``, and decay before and after the step.
 
     A fifth list receives the new weights in its own type.
     """
     on_device = isinstance(numbers, Tensor)
     # what is left of 1 is computed here, where it is exact
-    fixed = (*decays, *betas, 1 - betas[0], 1 - betas[1])
-    for group in groups(*lists):
-        table, chunks, count = layout(group)
+    fixed = [*map(float, (*decays, *betas, 1 - betas[0], 1 - betas[1]))]
+    parts = laid(*lists)
+    for kinds, tensors, table, chunks, count in parts or ():
         _adam_w[(count,)](
             table,
             chunks,
             numbers if on_device else table,
             table if factor is None else factor,
             table if skip is None else skip,
-            len(group[0]),
-            *((0.0,) * 4 if on_device else numbers),
+            tensors,
+            *((0.0,) * 4 if on_device else map(float, numbers)),
             *fixed,
             on_device,
             factor is not None,
             skip is not None,
             decays[1] != 0,
-            *(KINDS[group[i][0].dtype] for i in (0, 1, 2)),
-            KINDS[group[4][0].dtype] if len(group) > 4 else None,
+            *kinds[:3],
+            kinds[4] if len(kinds) > 4 else None,
             laid_out.CHUNK,
             num_warps=laid_out.WARPS,
         )
+    return parts is not None
 
 
 def sgd(
@@ -312,25 +322,25 @@ def sgd(
     copies: Tensors | None = None,
     factor: Tensor | None = None,
     skip: Tensor | None = None,
-) -> None:
+) -> bool:
     """w -= lr * g in place, with the options of ``adamw``."""
     on_device = isinstance(lr, Tensor)
-    for lists in groups(params, grads, *([copies] if copies else [])):
-        table, chunks, count = layout(lists)
+    parts = laid(params, grads, *([copies] if copies else []))
+    for kinds, tensors, table, chunks, count in parts or ():
         _sgd[(count,)](
             table,
             chunks,
             lr if on_device else table,
             table if factor is None else factor,
             table if skip is None else skip,
-            len(lists[0]),
-            0.0 if on_device else lr,
+            tensors,
+            0.0 if on_device else float(lr),
             on_device,
             factor is not None,
             skip is not None,
-            KINDS[lists[0][0].dtype],
-            KINDS[lists[1][0].dtype],
-            KINDS[lists[2][0].dtype] if copies else None,
+            *kinds[:2],
+            kinds[2] if copies else None,
             laid_out.CHUNK,
             num_warps=laid_out.WARPS,
         )
+    return parts is not None

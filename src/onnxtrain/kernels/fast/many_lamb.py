@@ -1,10 +1,13 @@
-"""LAMB over many tensors in three launches a combination of types.
+"""LAMB over many tensors in four launches a combination of types.
 
-The first makes Adam's step and adds squares of weights and steps chunk by chunk, the second has one
-program a tensor that makes its rate of these sums, and the third moves the weights.
+The first makes the numbers of each tensor. The next makes Adam's step and adds squares of weights
+and steps chunk by chunk, the third has one program a tensor that makes its rate of these sums, and
+the last moves the weights. Results of a kind lie in one piece of memory.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -12,11 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import chunks as laid_out
+from onnxtrain.kernels.fast.adam import correction, divisor
 from onnxtrain.kernels.fast.chunks import (
-    KINDS,
-    Tensors,
+    Part,
     chunks_of,
-    layout,
+    piece_of,
     place,
     pointer_to,
     read,
@@ -29,6 +32,53 @@ NUMBERS = 9
 _WIDTH = tl.constexpr(NUMBERS)
 
 
+class Scalars(NamedTuple):
+    """Tensors of one element: rate, and what may be missing."""
+
+    rate: Tensor
+    step: Tensor | None
+    loss_scale: Tensor | None
+    norm: Tensor | None
+    update: Tensor | None
+
+
+class Results(NamedTuple):
+    """One piece of memory for all tensors of a kind."""
+
+    weights: Tensor
+    steps: Tensor
+    first: Tensor
+    second: Tensor
+    mixed: Tensor | None
+
+
+@Compiled
+@triton.jit
+def _numbers(
+    memory,
+    fixed,
+    steps,
+    scales,
+    norms,
+    sums,
+    CORRECTED: tl.constexpr,
+    SCALED: tl.constexpr,
+    NORM: tl.constexpr,
+):
+    """The numbers of a tensor; instead of corrections fixed ones have logarithms of the betas."""
+    row = fixed + tl.program_id(0) * _WIDTH
+    numbers = memory + sums + tl.program_id(0) * _WIDTH
+    for k in tl.static_range(6):
+        tl.store(numbers + k, tl.load(row + k).to(tl.float32))
+    for k in tl.static_range(2):
+        if CORRECTED:
+            tl.store(numbers + 6 + k, correction(tl.load(steps), tl.load(row + 6 + k)))
+        else:
+            tl.store(numbers + 6 + k, 1.0)
+    most = tl.load(row + 8).to(tl.float32)
+    tl.store(numbers + 8, divisor(scales, norms, most, SCALED, NORM))
+
+
 @triton.jit
 def _is_finite(x):
     return tl.abs(x) < float("inf")
@@ -37,14 +87,17 @@ def _is_finite(x):
 @Compiled
 @triton.jit
 def _direction(
-    partial,
+    memory,
     table,
     chunks,
-    numbers,
+    steps,
+    firsts,
+    seconds,
     update,
     tensors,
     count,
     SIGNAL: tl.constexpr,
+    LISTS: tl.constexpr,
     WEIGHT: tl.constexpr,
     GRADIENT: tl.constexpr,
     FIRST: tl.constexpr,
@@ -60,18 +113,18 @@ def _direction(
         pointer_to(table, item + 3 * tensors, start, SECOND),
     )
     outputs = (
-        pointer_to(table, item + 4 * tensors, start, GRADIENT),
-        pointer_to(table, item + 5 * tensors, start, FIRST),
-        pointer_to(table, item + 6 * tensors, start, SECOND),
+        piece_of(steps, table, item + LISTS * tensors, start),
+        piece_of(firsts, table, item + LISTS * tensors, start),
+        piece_of(seconds, table, item + LISTS * tensors, start),
     )
     goes = tl.load(update) != 0 if SIGNAL else True
-    row = numbers + item * _WIDTH
+    row = memory + 2 * count + item * _WIDTH
     if left >= C:
-        weights, steps = _direction_chunk(inputs, outputs, row, goes, left, True, C)
+        of_weights, of_steps = _direction_chunk(inputs, outputs, row, goes, left, True, C)
     else:
-        weights, steps = _direction_chunk(inputs, outputs, row, goes, left, False, C)
-    tl.store(partial + tl.program_id(0), weights)
-    tl.store(partial + count + tl.program_id(0), steps)
+        of_weights, of_steps = _direction_chunk(inputs, outputs, row, goes, left, False, C)
+    tl.store(memory + tl.program_id(0), of_weights)
+    tl.store(memory + count + tl.program_id(0), of_steps)
 
 
 @triton.jit
@@ -96,50 +149,59 @@ def _direction_chunk(inputs, outputs, row, goes, left, WHOLE: tl.constexpr, C: t
 
 @Compiled
 @triton.jit
-def _rates(rates, partial, chunks, rate, low, high, count, C: tl.constexpr):
-    """rate * clamp(|w| / |d|) of a tensor, or the rate itself if one of the norms is 0."""
+def _rates(memory, chunks, rate, low, high, count, C: tl.constexpr):
+    """rate * clamp(|w| / |d|) of a tensor, or the rate itself if one of the norms is 0.
+
+    It is left instead of the tensor's divisor, which nobody needs any more.
+    """
     item = tl.program_id(0)
     begin, end = chunks_of(chunks, count, item)
     weights, steps = tl.zeros((C,), tl.float64), tl.zeros((C,), tl.float64)
     for start in range(begin, end, C):
         at = start + tl.arange(0, C)
-        weights += tl.load(partial + at, at < end, 0.0)
-        steps += tl.load(partial + count + at, at < end, 0.0)
+        weights += tl.load(memory + at, at < end, 0.0)
+        steps += tl.load(memory + count + at, at < end, 0.0)
     weight, step = tl.sum(weights, 0), tl.sum(steps, 0)
     ratio = tl.sqrt(weight / step).to(tl.float32)
     # comparisons leave what is not a number as it is
     ratio = tl.where(ratio > high, high, ratio)
     ratio = tl.where(ratio < low, low, ratio)
     factor = tl.where((weight != 0) & (step != 0), ratio, 1.0)
-    tl.store(rates + item, tl.load(rate) * factor)
+    taken = tl.load(rate).to(tl.float32) * factor
+    tl.store(memory + 2 * count + item * _WIDTH + 8, taken)
 
 
 @Compiled
 @triton.jit
 def _move(
+    memory,
     table,
     chunks,
-    rates,
+    results,
+    steps,
+    copies,
     update,
     tensors,
+    count,
     SIGNAL: tl.constexpr,
+    LISTS: tl.constexpr,
     WEIGHT: tl.constexpr,
-    GRADIENT: tl.constexpr,
     MIXED: tl.constexpr,
     C: tl.constexpr,
 ):
     """New weights, the step that was taken, and weights of another type."""
     item, start, left = place(chunks, C)
     weights = pointer_to(table, item, start, WEIGHT)
-    steps = pointer_to(table, item + 4 * tensors, start, GRADIENT)
-    results = pointer_to(table, item + 7 * tensors, start, WEIGHT)
+    news = piece_of(results, table, item + LISTS * tensors, start)
+    taken = piece_of(steps, table, item + LISTS * tensors, start)
     goes = tl.load(update) != 0 if SIGNAL else True
     if MIXED is None:
-        mixed, copies = weights, results
+        mixed, others = weights, news
     else:
-        mixed = pointer_to(table, item + 8 * tensors, start, MIXED)
-        copies = pointer_to(table, item + 9 * tensors, start, MIXED)
-    lists, rate = (weights, steps, results, mixed, copies), tl.load(rates + item)
+        mixed = pointer_to(table, item + 4 * tensors, start, MIXED)
+        others = piece_of(copies, table, item + LISTS * tensors, start)
+    lists = (weights, taken, news, mixed, others)
+    rate = tl.load(memory + 2 * count + item * _WIDTH + 8)
     if left >= C:
         _move_chunk(lists, rate, goes, left, MIXED is not None, True, C)
     else:
@@ -161,54 +223,60 @@ def _move_chunk(lists, rate, goes, left, MIXED: tl.constexpr, WHOLE: tl.constexp
         write(copies, tl.where(goes, new, read(mixed, left, WHOLE, C)), left, WHOLE, C)
 
 
-def takes(lists: list[Tensors]) -> bool:
-    """Whether these lists, all of one type each, can be laid out for the kernels."""
-    return lists[0][0].dtype is torch.float32 and laid_out.takes(*lists)
-
-
 def lamb(
-    lists: list[Tensors],
-    numbers: Tensor,
-    rate: Tensor,
+    part: Part,
+    results: Results,
+    fixed: Tensor,
+    scalars: Scalars,
     ratios: tuple[float, float],
-    update: Tensor | None,
 ) -> None:
-    """One step of LAMB over lists that have no empty tensors, each of one type.
+    """One step of LAMB over lists that were laid out, starts of results being behind addresses.
 
-    They are weights, gradients, both moments, then the memory of results: steps, both moments,
-    weights; then perhaps weights of another type and their results. Numbers are those of
-    ``NUMBERS``, a row a tensor; the rate has one element. Results are the inputs if update is 0.
+    They are weights, gradients, both moments, and perhaps weights of another type. Fixed numbers
+    are a row a tensor. Results are the inputs if there is an update signal that is 0.
     """
-    table, chunks, count = layout(lists)
-    device, tensors = table.device, len(lists[0])
-    sizes = torch.empty(2 * count + tensors, dtype=torch.float32, device=device)
-    rates = sizes[2 * count :]
-    kinds = [KINDS[items[0].dtype] for items in lists]
-    signal = table if update is None else update
+    kinds, tensors, table, chunks, count = part
+    sums = 2 * count
+    memory = torch.empty(sums + NUMBERS * tensors, dtype=torch.float32, device=table.device)
+    rate, step, scale, norm, update = scalars
+    signal, signalled = table if update is None else update, update is not None
+    _numbers[(tensors,)](
+        memory,
+        fixed,
+        *(fixed if t is None else t for t in (step, scale, norm)),
+        sums,
+        *(t is not None for t in (step, scale, norm)),
+        num_warps=1,
+    )
     _direction[(count,)](
-        sizes,
+        memory,
         table,
         chunks,
-        numbers,
+        *results[1:4],
         signal,
         tensors,
         count,
-        update is not None,
+        signalled,
+        len(kinds),
         *kinds[:4],
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
     )
-    _rates[(tensors,)](rates, sizes, chunks, rate, *ratios, count, 1024, num_warps=4)
-    mixed = kinds[8] if len(lists) > 8 else None
+    _rates[(tensors,)](memory, chunks, rate, *map(float, ratios), count, 1024, num_warps=4)
     _move[(count,)](
+        memory,
         table,
         chunks,
-        rates,
+        results.weights,
+        results.steps,
+        results.weights if results.mixed is None else results.mixed,
         signal,
         tensors,
-        update is not None,
-        *kinds[:2],
-        mixed,
+        count,
+        signalled,
+        len(kinds),
+        kinds[0],
+        None if results.mixed is None else kinds[4],
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -11,10 +12,9 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import chunks as laid_out
 from onnxtrain.kernels.fast.chunks import (
-    KINDS,
+    Part,
     Tensors,
-    groups,
-    layout,
+    laid,
     place,
     pointer_to,
     read_any,
@@ -26,20 +26,20 @@ from onnxtrain.kernels.fast.launch import power
 
 @Compiled
 @triton.jit
-def _squares(partial, table, chunks, KIND: tl.constexpr, C: tl.constexpr):
+def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr):
     item, start, left = place(chunks, C)
     value = read_any(pointer_to(table, item, start, KIND), left, C)
-    tl.store(partial + tl.program_id(0), tl.sum(value * value, 0))
+    tl.store(results + first + tl.program_id(0), tl.sum(value * value, 0))
 
 
 @Compiled
 @triton.jit
-def _root(results, partial, most, count, C: tl.constexpr):
-    """The norm, and the factor that brings it down to ``most``."""
+def _root(results, most, count, C: tl.constexpr):
+    """The norm, and the factor that brings it down to ``most``; sums of squares lie behind."""
     total = tl.zeros((C,), tl.float64)
     for first in range(0, count, C):
         at = first + tl.arange(0, C)
-        total += tl.load(partial + at, at < count, 0.0)
+        total += tl.load(results + 4 + at, at < count, 0.0)
     norm = tl.sqrt(tl.sum(total, 0)).to(tl.float32)
     tl.store(results, norm)
     factor = most / (norm + 1e-6)
@@ -87,52 +87,60 @@ def _finite(
             seen += (value != value).to(tl.int32)
         bad = tl.max(seen, 0) > 0
     if bad:
-        tl.store(flag, 0)
+        tl.store(flag, False)
 
 
-def norm(items: Tensors) -> Tensor:
-    """√(Σ x²) over all elements of all tensors, in float32."""
-    return _norm_and_factor(items, math.inf)[0]
+def norm(items: Tensors) -> Tensor | None:
+    """√(Σ x²) over all elements of all tensors, in float32; None if they cannot be laid out."""
+    parts = laid(items)
+    return _norm_and_factor(parts, math.inf)[0] if parts else None
 
 
-def norm_and_factor(items: Tensors, most: float) -> tuple[Tensor, Tensor]:
-    """√(Σ x²) over everything, and min(most / (that + 1e-6), 1), both in float32."""
-    norm, factor = _norm_and_factor(items, most).unbind()
-    return norm, factor
+def factor(items: Tensors, most: float) -> Tensor | None:
+    """min(most / (norm + 1e-6), 1), with the norm of all tensors together, in float32."""
+    parts = laid(items)
+    return _norm_and_factor(parts, most)[1] if parts else None
 
 
-def _norm_and_factor(items: Tensors, most: float) -> Tensor:
+def _norm_and_factor(parts: Sequence[Part], most: float) -> Tensor:
     """The norm and the factor in one tensor; one launch a type, and one more."""
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
-    given = [(group[0].dtype, layout([group], length)) for (group,) in groups(items)]
-    total = sum(count for _, (_, _, count) in given)
-    partial = torch.empty(total, dtype=torch.float32, device=items[0].device)
-    results = torch.empty(2, dtype=torch.float32, device=items[0].device)
-    first = 0
-    for dtype, (table, chunks, count) in given:
-        part = partial[first:] if first else partial
-        _squares[(count,)](part, table, chunks, KINDS[dtype], length, num_warps=threads)
+    total, device = sum(part.programs for part in parts), parts[0].table.device
+    # the results come first, where an address is whole
+    results = torch.empty(4 + total, dtype=torch.float32, device=device)
+    first = 4
+    for (kind,), _, table, chunks, count in parts:
+        _squares[(count,)](results, table, chunks, first, kind, length, num_warps=threads)
         first += count
-    _root[(1,)](results, partial, most, total, min(4096, power(max(1, total))), num_warps=8)
+    _root[(1,)](results, float(most), total, min(4096, power(total)), num_warps=8)
     return results
 
 
-def clip(items: Tensors, most: float) -> None:
-    """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together."""
-    found = _norm_and_factor(items, most)
+def clip(items: Tensors, most: float) -> bool:
+    """x *= min(most / (norm + 1e-6), 1), with the norm of all tensors together.
+
+    Whether they could be laid out; nothing is done if they could not.
+    """
+    parts = laid(items)
+    if not parts:
+        return False
+    found = _norm_and_factor(parts, most)
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
-    for (group,) in groups(items):
-        table, chunks, count = layout([group], length)
-        _scale[(count,)](table, chunks, found, KINDS[group[0].dtype], length, num_warps=threads)
+    for (kind,), _, table, chunks, count in parts:
+        _scale[(count,)](table, chunks, found, kind, length, num_warps=threads)
+    return True
 
 
-def all_finite(items: Tensors, *, infinite: bool = True, nan: bool = True) -> Tensor:
-    """Whether no element is infinite or not a number (each counted only if asked for)."""
-    flag = torch.ones((), dtype=torch.bool, device=items[0].device)
-    octet = flag.view(torch.uint8)
+def all_finite(items: Tensors, *, infinite: bool = True, nan: bool = True) -> Tensor | None:
+    """Whether no element is infinite or not a number (each counted only if asked for).
+
+    None if the tensors cannot be laid out.
+    """
+    parts = laid(items)
+    if not parts:
+        return None
+    flag = torch.ones((), dtype=torch.bool, device=parts[0].table.device)
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
-    for (group,) in groups(items):
-        table, chunks, count = layout([group], length)
-        kind = KINDS[group[0].dtype]
-        _finite[(count,)](octet, table, chunks, infinite, nan, kind, length, num_warps=threads)
+    for (kind,), _, table, chunks, count in parts:
+        _finite[(count,)](flag, table, chunks, infinite, nan, kind, length, num_warps=threads)
     return flag

@@ -1,12 +1,13 @@
 """Gradient of layer and root-mean-square normalization over the last axes.
 
-Each program goes through many rows and keeps its share of the weights' gradients in registers;
-those that finish last add the shares up in a fixed order.
+Each program goes through many rows and keeps its share of the weights' gradients in registers; a
+second launch adds the shares up in a fixed order.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -21,29 +22,29 @@ from onnxtrain.kernels.fast.rows import (
     Launch,
     Tile,
     chunk,
-    join_rows,
     nothing,
     row_numbers,
     store_share,
     vector,
     zeros,
 )
-from onnxtrain.kernels.fast.shares import Shares, add_shares
+from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums_of
 
 WIDEST = 16384
-LAUNCHES = {2: Launch(16, 4, 16, 3), 4: Launch(16, 4, 16, 3)}
-"""By the bytes of an element."""
+LAUNCHES = {
+    2: {WIDEST: Launch(16, 4, 16, 3)},
+    4: {2048: Launch(16, 4, 12, 3), 4095: Launch(16, 4, 16, 3), WIDEST: Launch(8, 16, 16, 3)},
+}
+"""By the bytes of an element, and the longest row."""
 LONGER = Launch(32, 4, 8, 3)
-"""For rows that threads with twice as many elements fill better."""
+"""For rows that threads with more elements fill better."""
 
 
 @Compiled
 @triton.jit
 def _grad(
     dx,
-    sums,
     shares,
-    counters,
     dy,
     x,
     scale,
@@ -52,17 +53,16 @@ def _grad(
     residual,
     rows,
     columns,
-    helpers,
     CENTRED: tl.constexpr,
     RESIDUAL: tl.constexpr,
     SUMMED: tl.constexpr,
     PAIRS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     WHOLE: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
     K: tl.constexpr,
-    STRIP: tl.constexpr,
 ):
     weight = vector(scale, columns, W, K)
     part = 1.0 / columns
@@ -111,30 +111,62 @@ def _grad(
             totals += (total[k] + widened(stored),)
         if SUMMED:
             total = totals
+    announce(OVERLAPS)
     kinds: tl.constexpr = 1 + CENTRED + SUMMED
     store_share(shares, 0, dscale, columns, R, W, K)
     if CENTRED:
         store_share(shares, 1, dbias, columns, R, W, K)
     if SUMMED:
         store_share(shares, kinds - 1, total, columns, R, W, K)
-    if R > 1:
-        tl.debug_barrier()
-        for kind in tl.static_range(kinds):
-            join_rows(shares, kind, columns, R, W, K)
-    count = tl.num_programs(0)
-    add_shares(sums, shares, counters, count, R * columns, columns, kinds, helpers, 128, STRIP)
 
 
 def takes(scale: Tensor, *statistics: Tensor) -> bool:
     """Whether rows are short enough, and scale and statistics lie as these kernels read them."""
-    return scale.numel() <= WIDEST and all(t.is_contiguous() for t in (scale, *statistics))
+    dense = scale.is_contiguous() and all(map(Tensor.is_contiguous, statistics))
+    return dense and scale.numel() <= WIDEST
 
 
 @functools.cache
 def tile_of(columns: int, itemsize: int, matrices: int) -> Tile:
     """How programs take rows of so many elements: with fewer idle lanes, else fewer elements."""
-    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (LAUNCHES[itemsize], LONGER)]
+    first = next(plan for most, plan in LAUNCHES[itemsize].items() if columns <= most)
+    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (first, LONGER)]
     return min(tiles, key=lambda tile: tile.width * tile.chunks)
+
+
+class Plan(NamedTuple):
+    """How rows of one shape and type are taken.
+
+    Attributes:
+        grid: Programs of the launch.
+        numbers: Numbers in all their shares.
+        values: Arguments of the kernel that are no tensors.
+        options: Warps, and most registers of a thread.
+        sums: How the shares are added up.
+        shape: Shape of these sums.
+    """
+
+    grid: tuple[int]
+    numbers: int
+    values: tuple[Any, ...]
+    options: dict[str, int]
+    sums: Sums
+    shape: tuple[int, int]
+
+
+@functools.lru_cache(1024)
+def _plan(rows: int, columns: int, itemsize: int, device: torch.device, *flags: bool) -> Plan:
+    centred, residual, summed = flags
+    tile = tile_of(columns, itemsize, 3 if residual else 2)
+    kinds, count = 1 + centred + summed, tile.programs(rows, device)
+    return Plan(
+        (count,),
+        kinds * count * columns,
+        (rows, columns, *flags, not interpreted(), overlaps(device), *tile.cut),
+        {"num_warps": tile.warps, "maxnreg": tile.registers},
+        sums_of(kinds, columns, count, device),
+        (kinds, columns),
+    )
 
 
 def norm_grad(
@@ -151,40 +183,22 @@ def norm_grad(
     Rows are as long as the scale. The residual is the gradient that reaches x on another way.
     If ``summed``, the sums of what is written over all rows come last.
     """
-    columns = scale.numel()
-    rows, size = x.numel() // columns, x.dtype.itemsize
-    tile = tile_of(columns, size, 2 if residual is None else 3)
-    count = tile.programs(rows, x.device)
-    kinds = (1 if mean is None else 2) + summed
-    sums = torch.empty((kinds, columns), dtype=scale.dtype, device=x.device)
-    strip = 8 * tile.warps
-    shares, counters, helpers = Shares.of(sums, count * tile.rows, count, strip)
-    dx = torch.empty_like(x)
-    _grad[(count,)](
+    columns, device = scale.numel(), x.device
+    flags = mean is not None, residual is not None, summed
+    plan = _plan(x.numel() // columns, columns, x.dtype.itemsize, device, *flags)
+    shares = MEMORY.of(plan.numbers, device)
+    dx, sums = torch.empty_like(x), scale.new_empty(plan.shape)
+    _grad[plan.grid](
         dx,
-        sums,
         shares,
-        counters,
         dy,
         x,
         scale,
         inverse if mean is None else mean,
         inverse,
         x if residual is None else residual,
-        rows,
-        columns,
-        helpers,
-        mean is not None,
-        residual is not None,
-        summed,
-        not interpreted(),
-        tile.stages,
-        tile.whole,
-        tile.rows,
-        tile.width,
-        tile.chunks,
-        strip,
-        num_warps=tile.warps,
-        maxnreg=tile.registers,
+        *plan.values,
+        **plan.options,
     )
+    plan.sums.add(sums, shares)
     return dx, sums

@@ -18,6 +18,7 @@ LANES = 32
 VECTOR = 16
 """Bytes that a thread reads at once."""
 MOST_WARPS = 16
+MANY_ROUNDS = 8
 REGISTERS = 65536
 SHARED = 224 << 10
 """Registers and bytes of memory that the programs on a multiprocessor share."""
@@ -73,9 +74,20 @@ class Tile:
         whole = width * chunks == columns
         return cls(rows, width, chunks, whole, warps, stages, resident, registers)
 
+    @property
+    def cut(self) -> tuple[int, bool, int, int, int]:
+        """Stages, and how a kernel cuts rows: the last arguments of each."""
+        return self.stages, self.whole, self.rows, self.width, self.chunks
+
     def programs(self, rows: int, device: torch.device) -> int:
         """Programs that go through all rows."""
-        return min(cdiv(rows, self.rows), multiprocessors(device) * self.resident)
+        return evenly(cdiv(rows, self.rows), multiprocessors(device) * self.resident)
+
+
+def evenly(pieces: int, most: int) -> int:
+    """How many programs share so many pieces: of many, all but the last have the same number."""
+    rounds = cdiv(pieces, most)
+    return min(pieces, most) if rounds < MANY_ROUNDS else cdiv(pieces, rounds)
 
 
 @triton.jit
@@ -122,6 +134,13 @@ def zeros(R: tl.constexpr, W: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
+def _half(x, R: tl.constexpr, W: tl.constexpr):
+    """Half as many rows: the first half plus the second."""
+    first, second = tl.split(tl.permute(tl.reshape(x, (2, R // 2, W)), (1, 2, 0)))
+    return first + second
+
+
+@triton.jit
 def store_share(
     shares,
     kind: tl.constexpr,
@@ -131,31 +150,16 @@ def store_share(
     W: tl.constexpr,
     K: tl.constexpr,
 ):
-    """Leave the sums of each row of tiles, one of several kinds, for join_rows to add up.
+    """Leave the sums over the rows of tiles, 1, 2 or 4 of them, one of several kinds.
 
-    Warps that exchanged them in shared memory would all read the same few banks.
+    In tl.sum over rows that warps have, all threads would read the same few banks.
     """
-    place = shares + (kind * tl.num_programs(0) + tl.program_id(0)) * R * columns
-    row = tl.arange(0, R)[:, None] * columns
-    for k in tl.static_range(K):
-        column = k * W + tl.arange(0, W)[None, :]
-        tl.store(place + row + column, chunks[k], column < columns)
-
-
-@triton.jit
-def join_rows(
-    shares,
-    kind: tl.constexpr,
-    columns,
-    R: tl.constexpr,
-    W: tl.constexpr,
-    K: tl.constexpr,
-):
-    """Add up what store_share has left for each row."""
-    place = shares + (kind * tl.num_programs(0) + tl.program_id(0)) * R * columns
+    place = shares + (kind * tl.num_programs(0) + tl.program_id(0)) * columns
     for k in tl.static_range(K):
         column = k * W + tl.arange(0, W)
-        total = tl.load(place + column, column < columns, 0.0)
-        for r in tl.static_range(1, R):
-            total += tl.load(place + r * columns + column, column < columns, 0.0)
-        tl.store(place + column, total, column < columns)
+        total = chunks[k]
+        if R == 4:
+            total = _half(total, 4, W)
+        if R > 1:
+            total = _half(total, 2, W)
+        tl.store(place + column, tl.reshape(total, (W,)), column < columns)

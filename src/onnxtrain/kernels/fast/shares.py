@@ -1,96 +1,119 @@
-"""Sums over all programs of a launch, in a fixed order, by those of them that finish last."""
+"""Sums of what the programs of a launch have left, in a fixed order, by a second launch.
+
+A GPU of compute capability 9 has the second launch in place before the first one ends, so that only
+the sum itself takes time.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+import threading
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.counters import ZEROS
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, power
 
-STRIP = tl.constexpr(32)
-"""Columns that one program adds up at once."""
+KEPT = 1 << 21
+"""Numbers that a stream keeps for its launches to share; more are allocated by each of them."""
+FEW = 2048
+"""Sums that are made in narrow strips, so that more programs make them."""
+NARROW, WIDE = 16, 32
+"""Columns of a strip."""
+WARPS = 8
+PER_THREAD = 64
+"""Most numbers that a thread reads at once."""
 
 
-class Shares(NamedTuple):
-    """Memory for the shares of programs, and how they are added up.
+class Memory(threading.local):
+    """Memory for shares; what a thread launches on one stream follows each other and shares it.
 
-    Attributes:
-        shares: The shares of each kind in float32, a row for each program.
-        counters: How many programs have come so far; zero before and after.
-        helpers: How many programs add up. They wait for the others, and so they are few enough for
-            the others to find room.
+    A recorded launch may be replayed beside any other, so it has memory of its own.
     """
 
-    shares: Tensor
-    counters: Tensor
-    helpers: int
+    def __init__(self) -> None:
+        self._kept: dict[tuple[torch.device, int], Tensor] = {}
 
-    @classmethod
-    def of(cls, out: Tensor, count: int, programs: int, strip: int = STRIP.value) -> Shares:
-        """Memory for so many shares of every row of a result, in a launch of so many programs."""
-        device, columns = out.device, out.shape[-1]
-        kinds = out.numel() // columns
-        # an interpreter runs one program after the other, and none could wait for the next
-        most = 1 if interpreted() else max(1, multiprocessors(device) // 2)
-        return cls(
-            torch.empty((kinds, count, columns), dtype=torch.float32, device=device),
-            ZEROS.of(device),
-            min(most, programs, kinds * cdiv(columns, strip)),
-        )
+    def of(self, numbers: int, device: torch.device) -> Tensor:
+        """At least so many numbers in float32 for a launch on the current stream."""
+        if numbers > KEPT or interpreted() or torch.cuda.is_current_stream_capturing():
+            return torch.empty(numbers, device=device)
+        key = device, driver.active.get_current_stream(device.index)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = torch.empty(KEPT, device=device)
+        return found
+
+
+MEMORY = Memory()
+
+
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Whether a launch may be in place before the one that it follows has ended."""
+    return not interpreted() and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @triton.jit
-def add_shares(
+def announce(OVERLAPS: tl.constexpr):
+    """Let the launch that adds up what this one leaves take its place, where it waits."""
+    if OVERLAPS:
+        gdc_launch_dependents()
+
+
+@Compiled
+@triton.jit
+def _add_up(
     out,
     shares,
-    counters,
     count,
-    pitch,
     columns,
-    kinds,
-    helpers,
+    OVERLAPS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Σ of shares that all programs have stored; the last ones take a part of the columns each.
-
-    A share begins so many elements behind the one before it; P of them are read at once.
-    """
-    tl.debug_barrier()
-    programs = tl.num_programs(0) * tl.num_programs(1)
-    helper = tl.atomic_add(counters, 1, sem="acq_rel") - (programs - helpers)
-    if helper >= 0:
-        # a load that does not keep the others from counting
-        while tl.load(counters, volatile=True) < programs:
-            pass
-        tl.atomic_add(counters, 0, sem="acq_rel")
-        tl.debug_barrier()
-        across = tl.cdiv(columns, C)
-        for number in range(helper, across * kinds, helpers):
-            kind = number // across
-            column = number % across * C + tl.arange(0, C)
-            first = shares + kind * count * pitch
-            _add_strip(out + kind * columns, first, count, pitch, columns, column, P, C)
-        tl.debug_barrier()
-        if tl.atomic_add(counters + 1, 1, sem="acq_rel") == helpers - 1:
-            tl.store(counters, 0)
-            tl.store(counters + 1, 0)
-
-
-@triton.jit
-def _add_strip(out, shares, count, pitch, columns, column, P: tl.constexpr, C: tl.constexpr):
-    total = tl.zeros((P, C), tl.float32)
+    column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
+    place = shares + tl.program_id(1) * count * columns + column[None, :]
+    total = tl.zeros((P, C), tl.float32)
+    if OVERLAPS:
+        gdc_wait()
     for first in range(0, count, P):
-        share = first + tl.arange(0, P)
-        mask = (share < count)[:, None] & fits[None, :]
-        at = share[:, None] * pitch + column[None, :]
-        # other multiprocessors wrote them, so what a nearer cache has may be old
-        total += tl.load(shares + at, mask, 0.0, cache_modifier=".cg")
-    tl.store(out + column, tl.sum(total, 0).to(out.dtype.element_ty), fits)
+        share = first + tl.arange(0, P)[:, None]
+        mask = (share < count) & fits[None, :]
+        # others wrote them while this program was in place
+        total += tl.load(place + share * columns, mask, 0.0, cache_modifier=".cg")
+    result = tl.sum(total, 0).to(out.dtype.element_ty)
+    tl.store(out + tl.program_id(1) * columns + column, result, fits)
+
+
+class Sums(NamedTuple):
+    """How shares are added up: programs, arguments of the kernel that are no tensors, options."""
+
+    grid: tuple[int, int]
+    values: tuple[Any, ...]
+    options: dict[str, int]
+
+    def add(self, out: Tensor, shares: Tensor) -> None:
+        """Write the sums of what the launch before this one has left, which announced this one."""
+        _add_up[self.grid](out, shares, *self.values, **self.options)
+
+
+@functools.lru_cache(1024)
+def sums_of(kinds: int, columns: int, count: int, device: torch.device) -> Sums:
+    """For so many shares of each kind, one behind the other."""
+    strip = NARROW if kinds * columns <= FEW else WIDE
+    together = min(power(count), 32 * WARPS * PER_THREAD // strip)
+    overlapping = overlaps(device)
+    options = {"num_warps": WARPS}
+    if overlapping:
+        options["launch_pdl"] = True
+    values = (count, columns, overlapping, together, strip)
+    return Sums((cdiv(columns, strip), kinds), values, options)

@@ -14,17 +14,28 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import LOG2_E, log_two, reciprocal, two_to, unchanged, widened
-from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE, extent, one_of_few, row_part, tile_of
+from onnxtrain.kernels.fast.axis import (
+    LONGEST_ROW_OF_ONE,
+    extent,
+    one_of_few,
+    parts_of,
+    row_part,
+    tile_of,
+)
+from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import board, collect, fits, leave, turn
+from onnxtrain.kernels.fast.exchange import board, collect, entered, fits, leave, of_row, turn
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 TOGETHER = {2: 4096, 4: 2048}
 """Elements of a program with several rows, by the bytes of one; of long rows' parts, and tiles."""
 PER_THREAD = 16
+SHORT_ROW = 128
+"""Elements of rows of which half as many go together, in float32."""
 PART = 8192
+LONGEST_PART = 16384
 PART_WARPS = 4
-PART_REGISTERS = {2: 64, 4: 96}
+PART_REGISTERS = {2: 72, 4: 96}
 LONGEST_ROW = 1 << 20
 LN_2 = tl.constexpr(0.6931471805599453)
 TILE = 32768
@@ -100,22 +111,24 @@ def _parts(
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
+    CLUSTERED: tl.constexpr,
 ):
-    number = turn(words)
+    number, box = entered(words, CLUSTERED)
     row, part = number // PARTS, (number % PARTS).to(tl.int32)
     column = part * C + tl.arange(0, C)
     mask = column < columns
     at = row * columns + column
     held = tl.load(x + at, mask, float("-inf"))
     top, held = _largest(held, zero)
-    leave(words + 1 + number, top, tl.sum(_raised(widened(held), _finite(top)), 0))
-    other = tl.arange(0, P)
-    tops, sums = collect(words + 1 + row * PARTS + other, other < PARTS)
-    tops = tl.where(other < PARTS, tops, float("-inf"))
+    total = tl.sum(_raised(widened(held), _finite(top)), 0)
+    tops, sums = of_row(words, box, number, row, top, total, PARTS, P, CLUSTERED)
     top, total = _joined(tops, sums)
     held = unchanged(held, zero)
     result = _held_result(held, top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
+
+
+_clusters = Compiled(InClusters(_parts.function))
 
 
 @Compiled
@@ -165,7 +178,8 @@ def takes(x: Tensor, axis: int) -> bool:
         return False
     size, inner = extent(x, axis)
     if inner == 1:
-        return fits(cdiv(size, row_part(size, PART)), x, 4)
+        cut = parts_of(size, PART, LONGEST_PART, x.device)
+        return cut.clustered or fits(cut.number, x, 4)
     tall, _ = tile_of(x, size, inner, TILE)
     return fits(cdiv(size, tall), x, 1) and one_of_few(size, inner)
 
@@ -185,8 +199,9 @@ def softmax(x: Tensor, axis: int, *, log: bool) -> Tensor:
 def _rows_together(size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
     part = row_part(size, PART)
-    together = max(1, TOGETHER[of] // part)
-    return part, together, warps(part * together, PER_THREAD)
+    share = 2 if of == 4 and part <= SHORT_ROW else 1
+    together = max(1, TOGETHER[of] // (part * share))
+    return part, together, warps(part * together, PER_THREAD // share)
 
 
 def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
@@ -196,19 +211,26 @@ def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
         grid = (cdiv(rows, together),)
         _rows[grid](y, x, rows, size, log, together, part, num_warps=threads)
         return
-    parts = cdiv(size, part)
-    _parts[(rows * parts,)](
+    _long_rows(y, x, size, log)
+
+
+def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
+    rows = x.numel() // size
+    count, part, clustered = parts_of(size, PART, LONGEST_PART, x.device)
+    launch = _clusters[(rows,)] if clustered else _parts[(rows * count,)]
+    launch(
         y,
         x,
-        board(rows * parts, x.device),
+        x if clustered else board(rows * count, x.device),
         0,
         size,
         log,
-        parts,
-        power(parts),
+        count,
+        power(count),
         part,
-        num_warps=PART_WARPS,
-        maxnreg=PART_REGISTERS[of],
+        clustered,
+        num_warps=part // PART * PART_WARPS,
+        maxnreg=PART_REGISTERS[x.dtype.itemsize],
     )
 
 

@@ -14,17 +14,26 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import LOG2_E, two_to, unchanged, widened
-from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE, extent, one_of_few, row_part, tile_of
+from onnxtrain.kernels.fast.axis import (
+    LONGEST_ROW_OF_ONE,
+    extent,
+    one_of_few,
+    parts_of,
+    row_part,
+    tile_of,
+)
+from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import board, collect, fits, leave_one, turn
+from onnxtrain.kernels.fast.exchange import board, collect, entered, fits, leave_one, of_row, turn
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 TOGETHER = 2048
-"""Elements of a program with several rows; of long rows' parts and of tiles by the bytes of one."""
+"""Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
 PER_THREAD = 8
-PART = {2: 8192, 4: 4096}
+PART = 8192
+LONGEST_PART = {2: 16384, 4: 8192}
 PART_WARPS = 4
-PART_REGISTERS = 96
+PART_REGISTERS = {2: 96, 4: 168}
 LONGEST_ROW = 1 << 20
 TILE = {2: 32768, 4: 16384}
 TILE_PER_THREAD = {2: 64, 4: 32}
@@ -69,8 +78,9 @@ def _parts(
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
+    CLUSTERED: tl.constexpr,
 ):
-    number = turn(words)
+    number, box = entered(words, CLUSTERED)
     row, part = number // PARTS, (number % PARTS).to(tl.int32)
     column = part * C + tl.arange(0, C)
     mask = column < columns
@@ -78,13 +88,15 @@ def _parts(
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
     own = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
-    leave_one(words + 1 + number, own)
-    other = tl.arange(0, P)
-    _, sums = collect(words + 1 + row * PARTS + other, other < PARTS)
-    total = tl.sum(tl.where(other < PARTS, sums, 0.0), 0)
+    one = tl.full((), 1.0, tl.float32)
+    _, sums = of_row(words, box, number, row, one, own, PARTS, P, CLUSTERED)
+    total = tl.sum(sums, 0)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
     result = _result(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
+
+
+_clusters = Compiled(InClusters(_parts.function))
 
 
 @Compiled
@@ -133,7 +145,8 @@ def takes(y: Tensor, axis: int) -> bool:
         return False
     (size, inner), of = extent(y, axis), y.dtype.itemsize
     if inner == 1:
-        return fits(cdiv(size, row_part(size, PART[of])), y, 4)
+        cut = parts_of(size, PART, LONGEST_PART[of], y.device)
+        return cut.clustered or fits(cut.number, y, 3)
     tall, _ = tile_of(y, size, inner, TILE[of])
     return fits(cdiv(size, tall), y, 1) and one_of_few(size, inner)
 
@@ -150,34 +163,41 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 
 
 @functools.cache
-def _rows_together(size: int, of: int) -> tuple[int, int, int]:
+def _rows_together(size: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
-    part = row_part(size, PART[of])
+    part = row_part(size, PART)
     together = max(1, TOGETHER // part)
     return part, together, warps(part * together, PER_THREAD)
 
 
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
-    rows, of = y.numel() // size, y.dtype.itemsize
-    part, together, threads = _rows_together(size, of)
+    rows = y.numel() // size
+    part, together, threads = _rows_together(size)
     if part >= size:
         grid = (cdiv(rows, together),)
         _rows[grid](dx, dy, y, rows, size, log, together, part, num_warps=threads)
         return
-    parts = cdiv(size, part)
-    _parts[(rows * parts,)](
+    _long_rows(dx, dy, y, size, log)
+
+
+def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
+    rows, of = y.numel() // size, y.dtype.itemsize
+    count, part, clustered = parts_of(size, PART, LONGEST_PART[of], y.device)
+    launch = _clusters[(rows,)] if clustered else _parts[(rows * count,)]
+    launch(
         dx,
         dy,
         y,
-        board(rows * parts, y.device),
+        y if clustered else board(rows * count, y.device),
         0,
         size,
         log,
-        parts,
-        power(parts),
+        count,
+        power(count),
         part,
-        num_warps=PART_WARPS,
-        maxnreg=PART_REGISTERS,
+        clustered,
+        num_warps=part // PART * PART_WARPS,
+        maxnreg=PART_REGISTERS[of],
     )
 
 

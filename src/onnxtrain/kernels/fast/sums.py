@@ -1,7 +1,7 @@
 """Tensors written together with the sums of their columns, always in the same order.
 
-Each program goes down a strip of columns through a part of the rows; those that finish last add
-the parts up. What is summed are the values as they are stored.
+Each program goes down a strip of columns through a part of the rows; a second launch adds the
+parts up. What is summed are the values as they are stored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
-from onnxtrain.kernels.fast.columns import WRITING, Strips
+from onnxtrain.kernels.fast.columns import WRITING, strips_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.shares import STRIP, Shares, add_shares
+from onnxtrain.kernels.fast.shares import MEMORY, announce
 
 MOST_PARTS = 4
 
@@ -24,9 +24,7 @@ MOST_PARTS = 4
 @Compiled
 @triton.jit
 def _side_by_side(
-    sums,
     shares,
-    counters,
     out,
     first_part,
     second_part,
@@ -36,7 +34,7 @@ def _side_by_side(
     width,
     columns,
     strips,
-    helpers,
+    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
@@ -59,23 +57,21 @@ def _side_by_side(
         value = tl.load(source + row * width + column[None, :], mask, 0.0)
         tl.store(out + row * columns + there[None, :], value, mask)
         total += widened(value)
+    announce(OVERLAPS)
     tl.store(shares + tl.program_id(1) * columns + there, tl.sum(total, 0), fits)
-    add_shares(sums, shares, counters, tl.num_programs(1), columns, columns, 1, helpers, 64, STRIP)
 
 
 @Compiled
 @triton.jit
 def _dropped(
-    sums,
     shares,
-    counters,
     dx,
     dy,
     mask,
     scale,
     rows,
     columns,
-    helpers,
+    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
@@ -94,8 +90,8 @@ def _dropped(
         value = rounded(tl.where(kept != 0, value, 0.0), dx.dtype.element_ty)
         tl.store(dx + at, value, inside)
         total += widened(value)
+    announce(OVERLAPS)
     tl.store(shares + tl.program_id(1) * columns + column, tl.sum(total, 0), fits)
-    add_shares(sums, shares, counters, tl.num_programs(1), columns, columns, 1, helpers, 64, STRIP)
 
 
 def takes(parts: Sequence[Tensor]) -> bool:
@@ -110,53 +106,33 @@ def side_by_side(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     first, plan = parts[0], WRITING[parts[0].dtype.itemsize]
     width, columns = first.shape[-1], len(parts) * first.shape[-1]
     out = first.new_empty((*first.shape[:-1], columns))
-    rows = first.numel() // width
-    strips = Strips.of(first, rows, width, plan, len(parts))
-    across = strips.across * len(parts)
-    sums = first.new_empty(columns)
-    shares, counters, helpers = Shares.of(sums, strips.parts, across * strips.parts)
-    _side_by_side[(across, strips.parts)](
-        sums,
+    rows, device = first.numel() // width, first.device
+    strips = strips_of(plan, rows, width, first.dtype.itemsize, device, len(parts))
+    sums, shares = first.new_empty(columns), MEMORY.of(strips.numbers, device)
+    _side_by_side[strips.grid](
         shares,
-        counters,
         out,
         *parts,
         *[first] * (MOST_PARTS - len(parts)),
         rows,
         width,
         columns,
-        strips.across,
-        helpers,
-        plan.stages,
-        plan.rows,
-        strips.width,
-        num_warps=plan.warps,
+        strips.grid[0] // len(parts),
+        *strips.cut,
+        **strips.options,
     )
+    strips.sums.add(sums, shares)
     return out, sums
 
 
 def drop_grad(dy: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     """dx = dy / (1 - rate) where the mask is true, else 0; and its sums over all but the last."""
     columns, plan = dy.shape[-1], WRITING[dy.dtype.itemsize]
-    rows = dy.numel() // columns
-    strips = Strips.of(dy, rows, columns, plan)
-    dx = torch.empty_like(dy)
-    sums = dy.new_empty(columns)
-    shares, counters, helpers = Shares.of(sums, strips.parts, strips.across * strips.parts)
-    _dropped[(strips.across, strips.parts)](
-        sums,
-        shares,
-        counters,
-        dx,
-        dy,
-        mask.view(torch.uint8),
-        1 / (1 - rate),
-        rows,
-        columns,
-        helpers,
-        plan.stages,
-        plan.rows,
-        strips.width,
-        num_warps=plan.warps,
-    )
+    rows, device = dy.numel() // columns, dy.device
+    strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device)
+    dx, sums = torch.empty_like(dy), dy.new_empty(columns)
+    shares, kept = MEMORY.of(strips.numbers, device), mask.view(torch.uint8)
+    values = (1 / (1 - rate), rows, columns, *strips.cut)
+    _dropped[strips.grid](shares, dx, dy, kept, *values, **strips.options)
+    strips.sums.add(sums, shares)
     return dx, sums

@@ -56,8 +56,9 @@ def is_all_finite(*xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tens
         raise ValueError("isinf_only and isnan_only are both set, allowed is one of them")
     if fast.ready_together(xs):
         kinds = {"infinite": not isnan_only, "nan": not isinf_only}
-        found: Tensor = fast.load("many").all_finite(xs, **kinds)
-        return found
+        found: Tensor | None = fast.load("many").all_finite(xs, **kinds)
+        if found is not None:
+            return found
     bad: Callable[[Tensor], Tensor]
     if isinf_only:
         bad = torch.isinf

@@ -105,9 +105,25 @@ def batch_norm_internal(
     if not training_mode:
         return infer(x, scale, b, input_mean, input_var, epsilon), None, None, None, None
     check(x, scale, b, input_mean, input_var)
+    if quick := fast_images(x, x, scale, b, input_mean, input_var):
+        running = quick_running(x, input_mean, input_var, momentum, update)
+        y, mean, _, inverse = quick.train(x, scale, b, epsilon, running=running)
+        return y, *running[:2], mean.to(input_mean.dtype), inverse.to(input_var.dtype)
     y, mean, var, inverse = train(x, scale, b, epsilon)
-    running = moved(x, (input_mean, input_var), (mean, var), momentum, update)
-    return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+    new = moved(x, (input_mean, input_var), (mean, var), momentum, update)
+    return y, *new, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+
+
+def quick_running(
+    x: Tensor, mean: Tensor, variance: Tensor, momentum: float, keep: bool
+) -> tuple[Tensor, Tensor, float, float]:
+    """What the Triton kernels move in place: running statistics, or copies unless to be kept."""
+    count = math.prod(x.shape) // channels(x)
+    kept = (mean, variance) if keep else (mean.clone(), variance.clone())
+    running: tuple[Tensor, Tensor, float, float] = fast.load("batch_norm").Running(
+        *kept, momentum, count / max(count - 1, 1)
+    )
+    return running
 
 
 def moved(
@@ -187,14 +203,15 @@ def train(
 
 
 def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
-    """The Triton kernels for images x with their channels last, if they take these.
+    """The Triton kernels for images x with their channels first or last, if they take these.
 
     A gradient that lies otherwise is copied, which is less than torch would do with it.
     """
     recorded = torch.is_grad_enabled() and dy.requires_grad
-    if x.ndim != 4 or dy.dtype != x.dtype or recorded:
+    if x.ndim < 2 or dy.dtype != x.dtype or recorded:
         return None
-    return fast.load("batch_norm") if fast.ready(x.movedim(1, -1), *vectors) else None
+    dense = x if x.is_contiguous() else x.movedim(1, -1)
+    return fast.load("batch_norm") if fast.ready(dense, *vectors, smallest=1) else None
 
 
 def blend(old: Tensor, new: Tensor, momentum: float) -> Tensor:

@@ -73,13 +73,17 @@ def _normalised(
 ) -> Five:
     x, scale, b, input_mean, input_var = given
     batch_norm.check(*given)
-    if quick := batch_norm.fast_images(x, x if residual is None else residual, scale, b):
-        y, mean, var, inverse = quick.train(x, scale, b, epsilon, relu=True, residual=residual)
+    added = x if residual is None else residual
+    if quick := batch_norm.fast_images(x, added, scale, b, input_mean, input_var):
+        running = batch_norm.quick_running(x, input_mean, input_var, momentum, update)
+        more = {"relu": True, "residual": residual, "running": running}
+        y, mean, _, inverse = quick.train(x, scale, b, epsilon, **more)
+        new = running[:2]
     else:
         y, mean, var, inverse = batch_norm.train(x, scale, b, epsilon)
         y = torch.relu(y if residual is None else y + residual)
-    running = batch_norm.moved(x, (input_mean, input_var), (mean, var), momentum, update)
-    return y, *running, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
+        new = batch_norm.moved(x, (input_mean, input_var), (mean, var), momentum, update)
+    return y, *new, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
 
 
 @kernel("BatchNormReluGrad", domain=OWN, outputs=3, T=FLOATS)

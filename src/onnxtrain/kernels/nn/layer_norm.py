@@ -16,6 +16,7 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
+_native_grad = torch.ops.aten.native_layer_norm_backward.default
 SMALLEST = 1 << 21
 """Elements from which on Triton is faster than torch."""
 SMALLEST_GRADIENT = 1 << 20
@@ -128,7 +129,7 @@ def _layer_grad(
     if (
         fast.ready(*given, smallest=SMALLEST_GRADIENT)
         and scale.shape == sizes
-        and (x.shape[-1:] == sizes or not summed)
+        and (not summed or x.shape[-1:] == sizes)
         and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
     ):
         dx, sums = quick.norm_grad(y_grad, x, scale, mean, inv_std_dev, residual, summed)
@@ -139,14 +140,14 @@ def _layer_grad(
     one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
     plain = mean.shape == rows and mean.is_contiguous() and inv_std_dev.is_contiguous()
     if one_type and residual is None and scale.shape == sizes and plain:
-        dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
+        dx, dscale, dbias = _native_grad(
             y_grad, x, sizes, mean, inv_std_dev, scale, scale, [True, True, True]
         )
         return dx, dscale, dbias, column_sums(dx) if summed else None
     kind = x.dtype if one_type else work
     dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale.expand(sizes)))
     mean, inverse = (t.to(work).reshape(rows).contiguous() for t in (mean, inv_std_dev))
-    dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
+    dx, dscale, dbias = _native_grad(
         dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
     )
     dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in (dscale, dbias))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -155,11 +156,17 @@ def average_pool_grad(
     outputs = window.outputs(sizes, ceil_mode)
     if tuple(dy.shape[2:]) != outputs:
         raise ValueError(f"dY has sizes {tuple(dy.shape[2:])}, pooling {sizes} gives {outputs}")
+    if quick := _fast_mean(dy, window):
+        found: Tensor = quick.average_pool_grad(
+            dy, shape, window.kernel, window.strides, window.begin, bool(count_include_pad)
+        )
+        return found
     # torch adds the gradients of a volume in any order on CUDA
     unordered = deterministic and len(sizes) == 3
     if _torch_averages(window, sizes) and not unordered:
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
-        data = _widen_volume(dy)
+        # plane by plane, whatever the layout of the gradient
+        data = _widen_volume(dy).contiguous()
         like = data.new_empty(shape)
         if len(sizes) == 3:
             return torch.ops.aten.avg_pool3d_backward(data, like, *options, None).to(dy.dtype)  # type: ignore[no-any-return]
@@ -170,6 +177,16 @@ def average_pool_grad(
     spread = _spread(each, window)
     crop = [-n for n in window.begin], [-n for n in window.tail(sizes, outputs)]
     return pad(spread, *crop).to(dy.dtype)
+
+
+def _fast_mean(dy: Tensor, window: Window) -> ModuleType | None:
+    """The Triton kernels for images, if they take these."""
+    dense = dy if dy.is_contiguous() else dy.movedim(1, -1)
+    plain = dy.ndim == 4 and _torch_pads(window) and set(window.dilations) == {1}
+    if not plain or not fast.ready(dense, smallest=1):
+        return None
+    quick = fast.load("pool")
+    return quick if quick.takes_mean(window.kernel, window.strides) else None
 
 
 def spatial(x: Tensor) -> Ints:

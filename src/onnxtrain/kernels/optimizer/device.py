@@ -64,7 +64,8 @@ def adam_w(
     factor.
     """
     given = [*lists, *([] if copies is None else [copies])]
-    given = [[t for t in items if t.numel()] for items in given]
+    if not all(map(Tensor.numel, given[0])):
+        given = [[t for t in items if t.numel()] for items in given]
     if not given[0]:
         return
     if together(*given, smallest=0):
@@ -73,8 +74,8 @@ def adam_w(
         numbers = many.adam_numbers(
             rate, step, form.betas, form.epsilon, form.after, form.corrected
         )
-        many.adam_w_by(given, numbers, form.betas, decays, factor, skipped)
-        return
+        if many.adam_w_by(given, numbers, form.betas, decays, factor, skipped):
+            return
     given[1] = times(given[1], factor)
     exact = any(weight.dtype is torch.float64 for weight in given[0])
     (_exact if exact else _portable)(given[:4], rate, step, form, skipped)
@@ -138,11 +139,13 @@ def descend(
     factor: Tensor | None = None,
 ) -> None:
     """w -= rate * factor * g for every weight, unless ``skipped`` is 1."""
-    weights, gradients = ([t for t in items if t.numel()] for items in (weights, gradients))
+    if not all(map(Tensor.numel, weights)):
+        weights, gradients = ([t for t in items if t.numel()] for items in (weights, gradients))
     if not weights:
         return
-    if together(weights, gradients, smallest=0):
-        fast.load("many").sgd(weights, gradients, lr=rate, factor=factor, skip=skipped)
+    if together(weights, gradients, smallest=0) and fast.load("many").sgd(
+        weights, gradients, lr=rate, factor=factor, skip=skipped
+    ):
         return
     gradients = times(gradients, factor)
     work = common([weights, gradients])

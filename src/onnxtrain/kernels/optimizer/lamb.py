@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.optimizer.lamb_together import Form, Group, Shared, updated_together
+from onnxtrain.kernels.optimizer.lamb_together import (
+    Columns,
+    Form,
+    Forms,
+    Group,
+    Shared,
+    updated_together,
+)
 from onnxtrain.kernels.optimizer.scaling import (
     bias_correction,
     check_flag,
@@ -47,18 +54,21 @@ def lamb_optimizer(
     Elements whose step or result is not finite keep their old values.
     """
     check_flag("do_bias_correction", do_bias_correction)
-    parameters = _groups(groups)
-    _check_lists(len(parameters), alpha, beta, lambda_, epsilon, max_norm_clip)
+    columns = _columns(groups)
+    count = len(columns[0])
+    _check_lists(count, alpha, beta, lambda_, epsilon, max_norm_clip)
     outputs: list[Tensor | None] = [None if step is None else chosen(update_signal, step + 1, step)]
-    forms = [
-        Form(*numbers)
-        for numbers in zip(alpha, beta, lambda_, epsilon, max_norm_clip, strict=False)
-    ]
-    count, ratios = step if do_bias_correction else None, (ratio_min, ratio_max)
-    shared = Shared(r, count, loss_scale, gradient_norm, update_signal, ratios)
-    made = updated_together(parameters, forms, shared)
-    for index, (p, form) in enumerate(zip(parameters, forms, strict=True)):
-        outputs += made[index] if index in made else _updated(p, form, shared)
+    lists = (alpha, beta, lambda_, epsilon, max_norm_clip[:count])
+    forms, ratios = Forms(*map(tuple, lists)), (ratio_min, ratio_max)
+    used = step if do_bias_correction else None
+    shared = Shared(r, used, loss_scale, gradient_norm, update_signal, ratios)
+    made = updated_together(columns, forms, shared)
+    for index in range(count):
+        if index in made:
+            outputs += made[index]
+        else:
+            p = Group(*(column[index] for column in columns))  # type: ignore[arg-type]
+            outputs += _updated(p, Form(*(numbers[index] for numbers in forms)), shared)
     return outputs[: len(wanted)]
 
 
@@ -109,19 +119,18 @@ def _moved(p: Group, delta: Tensor, first: Tensor, second: Tensor) -> list[Tenso
     return [weights, taken, first, second, mixed]
 
 
-def _groups(tensors: Sequence[Tensor | None]) -> list[Group]:
+def _columns(tensors: Sequence[Tensor | None]) -> Columns:
     """Five inputs make a parameter; only its 16-bit weights may be missing."""
     if len(tensors) % GROUP == GROUP - 1:
         tensors = [*tensors, None]  # a model's last input is not written if it is missing
     if not tensors or len(tensors) % GROUP:
         raise ValueError(f"parameters come in groups of {GROUP} inputs, there are {len(tensors)}")
-    found = []
-    for index in range(0, len(tensors), GROUP):
-        weights, gradient, first, second, mixed = tensors[index : index + GROUP]
-        if weights is None or gradient is None or first is None or second is None:
-            raise ValueError(f"group {index // GROUP} lacks weights, gradient or a moment")
-        found.append(Group(weights, gradient, first, second, mixed))
-    return found
+    columns = [tensors[place::GROUP] for place in range(GROUP)]
+    for column in columns[:-1]:
+        if any(tensor is None for tensor in column):
+            index = next(i for i, tensor in enumerate(column) if tensor is None)
+            raise ValueError(f"group {index} lacks weights, gradient or a moment")
+    return Columns(*columns)  # type: ignore[arg-type]
 
 
 def _check_lists(count: int, *lists: Sequence[float]) -> None:

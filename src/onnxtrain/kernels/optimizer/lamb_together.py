@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,18 @@ from torch import Tensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.lasting import keep
-from onnxtrain.kernels.optimizer.scaling import bias_correction, gradient_divisor, scalar
 
 MOST_FORMS = 64
+
+
+class Columns(NamedTuple):
+    """Weights, gradients, both moments, 16-bit weights or None, of all parameters."""
+
+    weights: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+    firsts: Sequence[Tensor]
+    seconds: Sequence[Tensor]
+    mixed: Sequence[Tensor | None]
 
 
 class Group(NamedTuple):
@@ -36,6 +46,16 @@ class Form(NamedTuple):
     max_norm: float
 
 
+class Forms(NamedTuple):
+    """The same of all parameters, each in a tuple."""
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+    decay: tuple[float, ...]
+    epsilon: tuple[float, ...]
+    max_norm: tuple[float, ...]
+
+
 class Shared(NamedTuple):
     """What all parameters have in common; the step is None if nothing is corrected by it."""
 
@@ -47,76 +67,89 @@ class Shared(NamedTuple):
     ratios: tuple[float, float]
 
 
-_known: collections.OrderedDict[tuple[tuple[Form, ...], torch.device], Tensor] = (
-    collections.OrderedDict()
-)
+Results = tuple[Tensor | None, ...]
+_known: collections.OrderedDict[tuple[Forms, torch.device], Tensor] = collections.OrderedDict()
 
 
-def updated_together(
-    parameters: Sequence[Group], forms: Sequence[Form], shared: Shared
-) -> dict[int, list[Tensor | None]]:
+def updated_together(columns: Columns, forms: Forms, shared: Shared) -> dict[int, Results]:
     """New values of the parameters that Triton takes, by their numbers."""
-    found: dict[int, list[Tensor | None]] = {}
-    if not all(t is None or t.is_cuda for t in shared[:5]) or not all(f.max_norm for f in forms):
-        return found
-    kinds: dict[tuple[torch.dtype | None, ...], list[int]] = {}
-    for index, p in enumerate(parameters):
-        if p.weights.numel() and fast.ready(*(t for t in p if t is not None), smallest=0):
-            kinds.setdefault(tuple(None if t is None else t.dtype for t in p), []).append(index)
-    for indices in kinds.values():
-        made = _updated([parameters[i] for i in indices], [forms[i] for i in indices], shared)
+    if not all(t is None or t.is_cuda for t in shared[:5]) or not _usual(forms):
+        return {}
+    given = _lists(columns)
+    if given and fast.ready_lists(*given) and all(map(Tensor.numel, given[0])):
+        return dict(enumerate(_updated(given, forms, shared)))
+    found: dict[int, Results] = {}
+    for indices in _kinds(columns):
+        some = Forms(*(tuple(numbers[i] for i in indices) for numbers in forms))
+        chosen = Columns(*([column[i] for i in indices] for column in columns))  # type: ignore[arg-type]
+        made = _updated(_lists(chosen), some, shared)
         found |= dict(zip(indices, made, strict=False))
     return found
 
 
-def _updated(
-    parameters: list[Group], forms: list[Form], shared: Shared
-) -> list[list[Tensor | None]]:
-    """The same for parameters of the same types; nothing if Triton does not take them."""
-    weights, gradients = [p.weights for p in parameters], [p.gradient for p in parameters]
-    firsts, seconds = [p.first for p in parameters], [p.second for p in parameters]
-    steps, new_firsts, new_seconds, results = (
-        [torch.empty_like(t) for t in items] for items in (gradients, firsts, seconds, weights)
-    )
-    lists = [weights, gradients, firsts, seconds, steps, new_firsts, new_seconds, results]
-    copies: list[Tensor] | list[None] = [None] * len(parameters)
-    mixed = [p.mixed for p in parameters if p.mixed is not None]
-    if mixed:
-        copies = [torch.empty_like(t) for t in mixed]
-        lists += [mixed, copies]
-    many, device = fast.load("many_lamb"), weights[0].device
+def _lists(columns: Columns) -> list[Sequence[Tensor]]:
+    """All columns, 16-bit weights only if there are any; nothing if only some have such."""
+    mixed = [t for t in columns.mixed if t is not None]
+    if len(mixed) not in (0, len(columns.mixed)):
+        return []
+    return [*columns[:4], mixed] if mixed else [*columns[:4]]
+
+
+def _usual(forms: Forms) -> bool:
+    """Whether the kernels know what to make of the numbers."""
+    return 0 not in forms.max_norm and min(*forms.alpha, *forms.beta) >= 0
+
+
+def _kinds(columns: Columns) -> Sequence[list[int]]:
+    """Numbers of the parameters that Triton may take, those of the same types together."""
+    kinds: dict[tuple[torch.dtype | None, ...], list[int]] = {}
+    for index, group in enumerate(zip(*columns, strict=True)):
+        tensors = [t for t in group if t is not None]
+        if tensors[0].numel() and fast.ready(*tensors, smallest=0):
+            kinds.setdefault(tuple(None if t is None else t.dtype for t in group), []).append(index)
+    return list(kinds.values())
+
+
+def _updated(lists: list[Sequence[Tensor]], forms: Forms, shared: Shared) -> list[Results]:
+    """The same for lists of one type each without empty tensors; [] if Triton does not take them.
+
+    They are those of ``Columns``, the last one only if it has tensors.
+    """
+    weights, device = lists[0], lists[0][0].device
     # while a step is recorded nothing comes from memory of the host
     recorded = torch.cuda.is_current_stream_capturing()
-    if not many.takes(lists) or (recorded and (tuple(forms), device) not in _known):
+    if weights[0].dtype is not torch.float32 or (recorded and (forms, device) not in _known):
         return []
-    numbers = lamb_numbers(forms, shared, device)
-    rate = scalar(shared.rate, torch.float32)
-    many.lamb(lists, numbers, rate, shared.ratios, shared.update)
-    return [list(row) for row in zip(results, steps, new_firsts, new_seconds, copies, strict=True)]
+    many, flat = fast.load("many_lamb"), fast.load("flat").Flat.of(weights)
+    part = fast.load("chunks").part_of(lists, flat.starts)
+    if part is None:
+        return []
+    wholes = [torch.empty(flat.length, dtype=t[0].dtype, device=device) for t in lists]
+    results = many.Results(*wholes, *[None] * (5 - len(wholes)))
+    many.lamb(part, results, _fixed(forms, device), many.Scalars(*shared[:5]), shared.ratios)
+    made = [flat.cut(whole) for whole in wholes]
+    made += [[None] * len(weights)] * (5 - len(made))
+    return list(zip(*made, strict=True))
 
 
-def lamb_numbers(forms: Sequence[Form], shared: Shared, device: torch.device) -> Tensor:
-    """A row for each parameter: alpha, 1 - alpha, beta, 1 - beta, decay, epsilon, c1, c2, S."""
-    fixed = _fixed(tuple(forms), device)
-    alpha, beta, most = fixed[:, 0], fixed[:, 2], fixed[:, 6]
-    rows = torch.ones((len(forms), 9), dtype=torch.float64, device=device)
-    rows[:, :6] = fixed[:, :6]
-    if shared.step is not None:
-        rows[:, 6] = bias_correction(alpha, shared.step, torch.float64)
-        rows[:, 7] = bias_correction(beta, shared.step, torch.float64)
-    divisor = gradient_divisor(shared.loss_scale, shared.gradient_norm, most, torch.float64)
-    if divisor is not None:
-        rows[:, 8] = divisor
-    return rows.to(torch.float32)
+def _fixed(forms: Forms, device: torch.device) -> Tensor:
+    """The numbers that no step changes, kept on the device; a row for each parameter.
 
-
-def _fixed(forms: tuple[Form, ...], device: torch.device) -> Tensor:
-    """The numbers that no step changes, kept on the device."""
+    Alpha, 1 - alpha, beta, 1 - beta, decay, epsilon, logarithms of alpha and beta, most.
+    """
     key = (forms, device)
-    if key not in _known:
-        numbers = [(f.alpha, 1 - f.alpha, f.beta, 1 - f.beta, *f[2:]) for f in forms]
-        _known[key] = torch.tensor(numbers, dtype=torch.float64).to(device)
+    found = _known.get(key)
+    if found is None:
+        rows = [
+            (f.alpha, 1 - f.alpha, f.beta, 1 - f.beta, f.decay, f.epsilon, *_logarithms(f), f[4])
+            for f in map(Form, *forms)
+        ]
+        found = _known[key] = torch.tensor(rows, dtype=torch.float64).to(device)
         while len(_known) > MOST_FORMS:
             _known.popitem(last=False)
-    keep(_known[key])
-    return _known[key]
+    keep(found)
+    return found
+
+
+def _logarithms(form: Form) -> list[float]:
+    return [math.log(beta) if beta > 0 else -math.inf for beta in (form.alpha, form.beta)]

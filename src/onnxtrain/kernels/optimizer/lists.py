@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -11,34 +12,33 @@ from onnxtrain.kernels import fast
 from onnxtrain.kernels.optimizer.scaling import scalar
 
 Tensors = list[Tensor]
+_shape_of = operator.attrgetter("shape")
 
 
-def check(name: str, weights: Tensors, others: Tensors) -> None:
+def check(weights: Tensors, **others: Tensors | None) -> None:
     """Refuse an empty list, and lists that do not fit the weights."""
     if not weights:
         raise ValueError("invalid count of tensors in Seq<Tensor>: there are no weights")
-    if len(weights) != len(others):
-        raise ValueError(f"number of weights and {name}s mismatch: {len(weights)}, {len(others)}")
-    if [t.shape for t in weights] == [t.shape for t in others]:
-        return
-    for index, (weight, other) in enumerate(zip(weights, others, strict=True)):
-        if weight.shape != other.shape:
-            raise ValueError(
-                f"shape of weight and {name} mismatch, weight index:{index}, "
-                f"{tuple(weight.shape)} and {tuple(other.shape)}"
-            )
+    shapes = [*map(_shape_of, weights)]
+    for key, items in others.items():
+        if items is None or [*map(_shape_of, items)] == shapes:
+            continue
+        name = key.replace("_", " ")
+        if len(shapes) != len(items):
+            raise ValueError(f"number of weights and {name}s mismatch: {len(shapes)}, {len(items)}")
+        index = next(i for i, item in enumerate(items) if item.shape != shapes[i])
+        raise ValueError(
+            f"shape of weight and {name} mismatch, weight index:{index}, "
+            f"{tuple(shapes[index])} and {tuple(items[index].shape)}"
+        )
 
 
 def together(*lists: Tensors, smallest: int = fast.SMALLEST) -> bool:
-    """Whether one Triton launch serves these lists; a single one is cut as if it is only read."""
+    """Whether one Triton launch may serve these lists, if all of their tensors lie well."""
     first = lists[0]
-    if not first[0].is_cuda or sum(t.numel() for t in first) < smallest:
+    if not first[0].is_cuda or (smallest and sum(map(Tensor.numel, first)) < smallest):
         return False
-    wanted = all(fast.ready(items[0], smallest=0) for items in lists)
-    if not wanted:
-        return False
-    chunks = fast.load("chunks")
-    return bool(chunks.takes(*lists, length=chunks.READ_CHUNK if len(lists) == 1 else None))
+    return all(fast.ready(items[0], smallest=0) for items in lists)
 
 
 def common(lists: Sequence[Tensors]) -> torch.dtype:

@@ -66,11 +66,8 @@ def adam_w_optimizer(
     of a factor of all gradients.
     """
     _check_modes(adam_mode, correct_bias)
-    check("gradient", weights, gradients)
-    check("first momentum", weights, momentums_1)
-    check("second momentum", weights, momentums_2)
-    if copies is not None:
-        check("copy", weights, copies)
+    moments = {"first_momentum": momentums_1, "second_momentum": momentums_2}
+    check(weights, gradient=gradients, **moments, copy=copies)
     waits = device.unread(lr) and device.unread(update_signal)
     updates = waits or update_signal is None or _is_true(update_signal)
     if updates:
@@ -104,7 +101,7 @@ def sgd_optimizer_v2(
     factor: Tensor | None = None,
 ) -> tuple[Tensor, Tensors]:
     """w -= lr * g for every weight, or lr * factor * g, of which the reference knows nothing."""
-    check("gradient", weights, gradients)
+    check(weights, gradient=gradients)
     waits = device.unread(lr) and device.unread(update_signal)
     updates = waits or update_signal is None or _is_true(update_signal)
     if updates and device.unread(lr):
@@ -129,8 +126,7 @@ def inplace_clip_grad_norm(
         raise ValueError(f"norm type '{norm_type}' is not supported, must be 'fro'")
     if not gradients:
         return gradients
-    if together(gradients, smallest=0):
-        fast.load("many").clip(gradients, max_norm)
+    if together(gradients, smallest=0) and fast.load("many").clip(gradients, max_norm):
         return gradients
     factor = _clip_factor(gradients, max_norm)
     torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
@@ -143,9 +139,10 @@ def clip_factor(gradients: Tensors, *, max_norm: float = 1.0) -> Tensor:
 
     Gradients times this factor are what InplaceClipGradNorm makes of them.
     """
-    given = [gradient for gradient in gradients if gradient.numel()]
-    if given and together(given, smallest=0):
-        return fast.load("many").norm_and_factor(given, max_norm)[1]  # type: ignore[no-any-return]
+    if gradients and together(gradients, smallest=0):
+        factor: Tensor | None = fast.load("many").factor(gradients, max_norm)
+        if factor is not None:
+            return factor
     return _clip_factor(gradients, max_norm)
 
 
@@ -181,13 +178,14 @@ def _adam(
     epsilon: float,
 ) -> None:
     """AdamW over [weights, gradients, first moments, second moments], epsilon scaled by √c2."""
-    if not all(weight.numel() for weight in lists[0]):
+    if not all(map(Tensor.numel, lists[0])):
         lists = [[t for t in items if t.numel()] for items in lists]
     if not lists[0]:
         return
-    if together(*lists):
-        corrections = (1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step))
-        fast.load("many").adam_w(lists, rate, decay, betas, corrections, epsilon)
+    corrections = (1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step))
+    if together(*lists) and fast.load("many").adam_w(
+        lists, rate, decay, betas, corrections, epsilon
+    ):
         return
     count = torch.full((), step, dtype=torch.float32, device=lists[0][0].device)
     fused_adam_w(lists, rate, count, betas, decay, epsilon)

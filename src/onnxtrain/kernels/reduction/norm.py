@@ -21,12 +21,12 @@ def _declare(declared: DataType) -> None:
 
 def all_l2(*xs: Tensor) -> Tensor:
     """√(Σ x²) over all elements of all inputs, as a scalar in the type of computation."""
-    total: Tensor
-    if fast.ready_together(xs) and any(x.numel() for x in xs):
-        total = fast.load("many").norm([x for x in xs if x.numel()])
-        return total
+    if fast.ready_together(xs):
+        found: Tensor | None = fast.load("many").norm(xs)
+        if found is not None:
+            return found
     norms = torch._foreach_norm(list(xs), 2, dtype=acc(xs[0].dtype))
-    total = torch.linalg.vector_norm(torch.stack(norms))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total
 
 

@@ -125,7 +125,9 @@ def gather_elements_grad(
         return dy.new_zeros(shape)
     if axis == len(shape) - 1 and _fast(dy, indices, shape, deterministic):
         rows = math.prod(shape[:-1])
-        added: Tensor = fast.load("scatter").add_at_last(dy, indices, rows, shape[-1])
+        added: Tensor = fast.load("scatter").add_at_last(
+            dy, indices, rows, shape[-1], repeatable=deterministic
+        )
         return added.view(shape)
     dx = dy.new_zeros(shape, dtype=acc(dy.dtype))
     if dy.device.type != "cpu":
@@ -136,13 +138,13 @@ def gather_elements_grad(
 
 
 def _fast(dy: Tensor, indices: Tensor, shape: list[int], deterministic: bool) -> bool:
-    """Whether Triton may add the values: whole rows, and in any order if they are many."""
+    """Whether Triton may add the values: whole rows, and repeatably if they must be."""
     whole = list(indices.shape[:-1]) == shape[:-1] and indices.is_contiguous()
     smallest = 0 if math.prod(shape) >= fast.SMALLEST else fast.SMALLEST
     return (
         whole
         and fast.ready(dy, smallest=smallest)
-        and (not deterministic or indices.shape[-1] <= fast.load("scatter").FEW)
+        and (not deterministic or fast.load("scatter").repeats(indices.shape[-1], shape[-1]))
     )
 
 

@@ -1,0 +1,37 @@
+"""Peers that torch compiles, by several processes into its cache before any is measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+import op_row
+from op_row import Row
+
+PROCESSES = 8
+Family = Callable[[], Iterator[Row]]
+
+
+def compile_ahead(families: list[Family], processes: int = PROCESSES) -> None:
+    """Compile the peers of all rows; each process makes all rows and compiles some peers."""
+    start = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_compile, args=(families, index, processes))
+        for index in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print(f"peers compiled in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def _compile(families: list[Family], index: int, count: int) -> None:
+    op_row.compiled_share = index, count
+    for family in families:
+        for _ in family():
+            torch.cuda.empty_cache()

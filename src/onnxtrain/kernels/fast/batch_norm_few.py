@@ -1,0 +1,192 @@
+"""Batch normalization of channels with few elements: one program holds all of them.
+
+They are read once, and one launch does it all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import cdiv, power, warps
+
+MOST = 16384
+"""Elements that a program holds."""
+SIDE_BY_SIDE = 8
+"""Channels of a program where these lie side by side."""
+
+
+class Running(NamedTuple):
+    """Running mean and variance, what weighs the old ones, and what makes a variance unbiased."""
+
+    mean: Tensor
+    variance: Tensor
+    momentum: float
+    unbiased: float
+
+
+@triton.jit
+def blend(place, new, momentum, fits):
+    """old = old·momentum + new·(1 - momentum)."""
+    old = tl.load(place, fits, 0.0)
+    mixed = old.to(tl.float32) * momentum + new * (1.0 - momentum)
+    tl.store(place, mixed.to(old.dtype), fits)
+
+
+@triton.jit
+def _elements(rows, channels, plane, LAST: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+    """Channels of this program, which of them there are, and places of their elements."""
+    channel = tl.program_id(0) * W + tl.arange(0, W)
+    row = tl.arange(0, R)
+    if LAST:
+        at = row[:, None] * channels + channel[None, :]
+    else:
+        image = row // plane
+        at = (image[:, None] * channels + channel[None, :]) * plane
+        at += (row - image * plane)[:, None]
+    fits = channel < channels
+    return channel, fits, at, (row < rows)[:, None] & fits[None, :]
+
+
+@Compiled
+@triton.jit
+def _train(
+    y,
+    statistics,
+    x,
+    scale,
+    shift,
+    residual,
+    old_mean,
+    old_variance,
+    rows,
+    channels,
+    plane,
+    epsilon,
+    momentum,
+    unbiased,
+    LAST: tl.constexpr,
+    RELU: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    RUNNING: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+):
+    channel, fits, at, mask = _elements(rows, channels, plane, LAST, R, W)
+    value = tl.load(x + at, mask, 0.0).to(tl.float32)
+    mean = tl.sum(value, 0) / rows
+    value = tl.where(mask, value - mean[None, :], 0.0)
+    variance = tl.sum(value * value, 0) / rows
+    inverse = tl.div_rn(tl.full((W,), 1.0, tl.float32), tl.sqrt_rn(variance + epsilon))
+    factor = tl.load(scale + channel, fits, 0.0).to(tl.float32) * inverse
+    add = tl.load(shift + channel, fits, 0.0).to(tl.float32)
+    result = value * factor[None, :] + add[None, :]
+    if RESIDUAL:
+        result += tl.load(residual + at, mask, 0.0).to(tl.float32)
+    if RELU:
+        result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(y + at, result.to(y.dtype.element_ty), mask)
+    tl.store(statistics + channel, mean, fits)
+    tl.store(statistics + channels + channel, variance, fits)
+    tl.store(statistics + 2 * channels + channel, inverse, fits)
+    if RUNNING:
+        blend(old_mean + channel, mean, momentum, fits)
+        blend(old_variance + channel, variance * unbiased, momentum, fits)
+
+
+@Compiled
+@triton.jit
+def _grad(
+    dx,
+    dscale,
+    dbias,
+    dy,
+    x,
+    scale,
+    shift,
+    mean,
+    inverse,
+    rows,
+    channels,
+    plane,
+    LAST: tl.constexpr,
+    RELU: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+):
+    channel, fits, at, mask = _elements(rows, channels, plane, LAST, R, W)
+    middle = tl.load(mean + channel, fits, 0.0).to(tl.float32)
+    inv = tl.load(inverse + channel, fits, 0.0).to(tl.float32)
+    factor = tl.load(scale + channel, fits, 0.0).to(tl.float32) * inv
+    grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
+    value = tl.load(x + at, mask, 0.0).to(tl.float32) - middle[None, :]
+    if RELU:
+        add = tl.load(shift + channel, fits, 0.0).to(tl.float32)
+        grad = tl.where(value * factor[None, :] + add[None, :] > 0, grad, 0.0)
+    total = tl.sum(grad, 0)
+    slope = tl.sum(grad * value, 0) * inv
+    by = (inv * slope / rows)[None, :]
+    result = factor[None, :] * (grad - (total / rows)[None, :] - value * by)
+    tl.store(dx + at, result.to(dx.dtype.element_ty), mask)
+    tl.store(dscale + channel, slope.to(dscale.dtype.element_ty), fits)
+    tl.store(dbias + channel, total.to(dbias.dtype.element_ty), fits)
+
+
+def _size(x: Tensor) -> tuple[int, int]:
+    """Elements of a channel, and of a plane of it."""
+    plane = math.prod(x.shape[2:])
+    return x.shape[0] * plane, plane
+
+
+def takes(x: Tensor, last: bool) -> bool:
+    """Whether a program holds the channels that it is for."""
+    return power(_size(x)[0]) * (SIDE_BY_SIDE if last else 1) <= MOST
+
+
+def train(
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    epsilon: float,
+    relu: bool,
+    residual: Tensor | None,
+    running: Running | None,
+    last: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y, mean, biased variance and 1 / deviation."""
+    (rows, plane), channels = _size(x), x.shape[1]
+    y, wide = torch.empty_like(x), SIDE_BY_SIDE if last else 1
+    found = torch.empty((3, channels), dtype=torch.float32, device=x.device)
+    moved = running or Running(scale, scale, 0.0, 0.0)
+    _train[(cdiv(channels, wide),)](
+        *(y, found, x, scale, shift, x if residual is None else residual),
+        *(moved.mean, moved.variance, rows, channels, plane),
+        *(epsilon, moved.momentum, moved.unbiased),
+        *(last, relu, residual is not None, running is not None, power(rows), wide),
+        num_warps=warps(power(rows) * wide),
+    )
+    return y, found[0], found[1], found[2]
+
+
+def grad(
+    results: tuple[Tensor, Tensor, Tensor],
+    dy: Tensor,
+    x: Tensor,
+    line: tuple[Tensor, ...],
+    relu: bool,
+    last: bool,
+) -> None:
+    """Write dx, dscale and dbias, of scale, shift, mean and 1 / deviation."""
+    (rows, plane), channels = _size(x), x.shape[1]
+    wide = SIDE_BY_SIDE if last else 1
+    _grad[(cdiv(channels, wide),)](
+        *(*results, dy, x, *line, rows, channels, plane),
+        *(last, relu, power(rows), wide),
+        num_warps=warps(power(rows) * wide),
+    )

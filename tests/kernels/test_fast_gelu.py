@@ -1,0 +1,33 @@
+"""Gradients of Gelu without a bias, as the operators hand them to Triton."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.test_fast import drawn, on_devices
+from onnxtrain.kernels.activation import gelu
+
+
+@on_devices
+@pytest.mark.parametrize(
+    ("operator", "form"), [(gelu.gelu_grad, "none"), (gelu.fast_gelu_grad, "tanh")]
+)
+def test_a_gradient_in_place(
+    operator, form: str, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gelu.fast, "ready", lambda *tensors, **_: True)
+    x, dy = (drawn(5, 33, device=device, dtype=dtype) for _ in range(2))
+    wide = x.double().requires_grad_()
+    y = torch.nn.functional.gelu(wide, approximate=form)
+    (true,) = torch.autograd.grad(y, wide, dy.double())
+    found: Tensor = operator(dy, x)
+    width = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
+    torch.testing.assert_close(found.double(), true, rtol=width, atol=width)
+    assert operator(dy, x, out=dy) is dy and torch.equal(found, dy)
+
+
+def test_gradients_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gelu.fast, "ready", lambda *tensors, **_: True)
+    for operator in (gelu.gelu_grad, gelu.fast_gelu_grad):
+        with pytest.raises(ValueError, match="dY has shape"):
+            operator(torch.ones(3), torch.ones(2, 3))
