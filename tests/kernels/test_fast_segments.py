@@ -15,7 +15,7 @@ on_devices = pytest.mark.parametrize(
     ("device", "dtype"),
     [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
 )
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "segments": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4, "CLEARED": 4},
     "order": {
         "DIGIT": 5,
@@ -35,7 +35,8 @@ def module(name: str) -> Any:
 
 def use(monkeypatch: pytest.MonkeyPatch, device: str, **others: object) -> None:
     """Small sizes for the interpreter, and other constants of the sort."""
-    monkeypatch.setattr(module("order"), "_plan", module("order")._plan.__wrapped__)
+    for name, cached in (("order", "_plan"), ("segments", "_span")):
+        monkeypatch.setattr(module(name), cached, getattr(module(name), cached).__wrapped__)
     for name, values in SMALL.items() if device == "cpu" else ():
         for constant, value in values.items():
             monkeypatch.setattr(module(name), constant, value)
@@ -45,6 +46,11 @@ def use(monkeypatch: pytest.MonkeyPatch, device: str, **others: object) -> None:
 
 def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
     return torch.randn(shape).to(device, getattr(torch, dtype))
+
+
+def test_long_runs_are_cut_into_few_parts() -> None:
+    span = module("segments")._span
+    assert [span(65536, 50304), span(65536, 2), span(1 << 22, 50304)] == [64, 256, 2048]
 
 
 def near(ours: torch.Tensor, true: torch.Tensor) -> None:
@@ -122,6 +128,7 @@ def test_many_rows_repeat_bit_for_bit(count: int, rows: int, dtype: str) -> None
     assert float((ours.double() - true).abs().max()) <= width * scale
     for _ in range(3):
         assert torch.equal(ours, module("segments").sum_rows(index, values, rows))
+    assert not module("counters").ZEROS.of(index.device).any()
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import numpy as np
 import onnxruntime
@@ -49,21 +48,14 @@ def test_first_gradients_agree_with_autograd(name, device, dtype):
 
 
 def torch_losses(example: zoo.Example, steps: int, lr: float) -> list[float]:
-    """Training in torch with the update rule of the optimizer model (bias correction outside)."""
-    module = copy.deepcopy(example.module)
-    moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in module.parameters()}
-    losses = []
-    for step in range(1, steps + 1):
-        module.zero_grad()
+    module, losses = copy.deepcopy(example.module), []
+    optimizer = torch.optim.AdamW(module.parameters(), lr=lr, weight_decay=0.0)
+    for _ in range(steps):
+        optimizer.zero_grad()
         loss = F.cross_entropy(module(example.inputs), example.labels)
         loss.backward()
         losses.append(loss.item())
-        rate = lr * math.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        with torch.no_grad():
-            for p, (first, second) in moments.items():
-                first.mul_(0.9).add_(p.grad, alpha=0.1)
-                second.mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
-                p.sub_(rate * first / (second.sqrt() + 1e-6))
+        optimizer.step()
     return losses
 
 

@@ -7,6 +7,9 @@ comes with a part of such a run adds up all parts.
 
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -16,8 +19,8 @@ from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import Sorted, in_order, zero_rows
 
-CHUNK, SPAN = 16, 64
-"""Rows whose runs a program adds up, and rows after which runs are cut."""
+CHUNK, SPAN, SPANS = 16, 64, 2048
+"""Rows whose runs a program adds up, fewest rows after which runs are cut, and most such spans."""
 COLUMNS, WARPS = {2: 1024, 4: 256}, {2: 4, 4: 2}
 """Columns and warps of a program, by the bytes of an element."""
 JOINED, FIRSTS = 16, 1024
@@ -82,6 +85,41 @@ def _on(values, words, first, end, columns, column, key, total, R: tl.constexpr)
 
 
 @triton.jit
+def _chunk(
+    out,
+    values,
+    words,
+    first,
+    count,
+    columns,
+    column,
+    total,
+    ADDED: tl.constexpr,
+    R: tl.constexpr,
+):
+    """Store the sums of runs that begin and end in a chunk; its last run, and if that goes on."""
+    skipped = _key(words, first - 1, count)
+    key = skipped
+    found = _words_of(words, first, count, R + 1)
+    held = _rows_of(values, found, columns, column, skipped, False, R)
+    if ADDED:
+        old = _old_rows(out, found, columns, column, skipped, R)
+    for at in tl.static_range(R):
+        key = (found[at] >> 32).to(tl.int32)
+        total += held[at].to(tl.float32)
+        ends = ((found[at + 1] >> 32).to(tl.int32) != key) & (key != skipped) & (key >= 0)
+        result = total
+        if ADDED:
+            result += old[at].to(tl.float32)
+        taken = column < tl.where(ends, columns, 0)
+        place = out + key.to(tl.int64) * columns + column
+        tl.store(place, result.to(out.dtype.element_ty), taken)
+        total = tl.where(ends, 0.0, total)
+    goes_on = ((found[R] >> 32).to(tl.int32) == key) & (key != skipped) & (key >= 0)
+    return key, total, goes_on
+
+
+@triton.jit
 def _reaches(words, border, count, key, R: tl.constexpr):
     """Whether a run goes on so far behind a border that it is cut there."""
     return (_key(words, border, count) == key) & (_key(words, border + R - 1, count) == key)
@@ -118,6 +156,7 @@ def _join(
     W: tl.constexpr,
     F: tl.constexpr,
     J: tl.constexpr,
+    C: tl.constexpr,
 ):
     """Leave a part of a run; who comes last adds up all parts from the first on."""
     tl.store(edges + part.to(tl.int64) * columns + column, total, column < columns)
@@ -133,7 +172,8 @@ def _join(
     # the span in which it begins
     start = border - (_key(words, border * W - 1, count) == key).to(tl.int32)
     tl.debug_barrier()
-    counter = arrived + border * tl.num_programs(0) + tl.program_id(0)
+    strips = tl.cdiv(columns, C)
+    counter = arrived + border * strips + tl.program_id(0) % strips
     if tl.atomic_add(counter, 1, sem="acq_rel") == end - start - 1:
         tl.debug_barrier()
         tl.store(counter, 0)
@@ -171,8 +211,10 @@ def _sums(
 ):
     """Runs that begin in a chunk; the first programs take those that a span begins within."""
     spans = tl.cdiv(count, W)
-    column = tl.program_id(0) * C + tl.arange(0, C)
-    own = tl.program_id(1)
+    strips = tl.cdiv(columns, C)
+    strip = tl.program_id(0) % strips
+    column = strip * C + tl.arange(0, C)
+    own = tl.program_id(0) // strips
     clears = (own % 2 == 0) & (own // 2 < blocks)
     if clears:
         row = own // 2 * Z + tl.arange(0, Z)
@@ -192,26 +234,12 @@ def _sums(
     else:
         first = (own - spans) * R
         part = first // W * 2 + 1
-        skipped = _key(words, first - 1, count)
-        key = skipped
-        found = _words_of(words, first, count, R + 1)
-        held = _rows_of(values, found, columns, column, skipped, False, R)
-        if ADDED:
-            old = _old_rows(out, found, columns, column, skipped, R)
-        for at in tl.static_range(R):
-            key = (found[at] >> 32).to(tl.int32)
-            total += held[at].to(tl.float32)
-            ends = ((found[at + 1] >> 32).to(tl.int32) != key) & (key != skipped) & (key >= 0)
-            result = total
-            if ADDED:
-                result += old[at].to(tl.float32)
-            taken = column < tl.where(ends, columns, 0)
-            place = out + key.to(tl.int64) * columns + column
-            tl.store(place, result.to(out.dtype.element_ty), taken)
-            total = tl.where(ends, 0.0, total)
+        key, total, goes_on = _chunk(
+            out, values, words, first, count, columns, column, total, ADDED, R
+        )
         border = (first // W + 1) * W
         cut = False
-        if ((found[R] >> 32).to(tl.int32) == key) & (key != skipped) & (key >= 0):
+        if goes_on:
             end = _end_of(words, border, count, key, R)
             total = _on(values, words, first + R, end, columns, column, key, total, R)
             cut = _reaches(words, border, count, key, R)
@@ -219,7 +247,22 @@ def _sums(
                 _store(out, key, total, columns, column, ADDED)
     if cut:
         _join(
-            out, edges, numbers, words, key, total, count, columns, column, part, ADDED, R, W, F, J
+            out,
+            edges,
+            numbers,
+            words,
+            key,
+            total,
+            count,
+            columns,
+            column,
+            part,
+            ADDED,
+            R,
+            W,
+            F,
+            J,
+            C,
         )
 
 
@@ -232,14 +275,15 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
     out = values.new_empty((count, columns)) if base is None else base
     size = values.dtype.itemsize
     width = min(power(columns), COLUMNS[size])
-    strips, spans = cdiv(columns, width), cdiv(total, SPAN)
+    span = _span(total, count)
+    strips, spans = cdiv(columns, width), cdiv(total, span)
     cleared = out if base is None else None
     found = _in_order(indices, count, cleared, spans * strips, spans * 2 * columns)
     # half as many where registers hold what is there as well
     chunk = CHUNK if base is None else CHUNK // 2
     programs, blocks = spans + cdiv(total, chunk), cdiv(found.uncleared, CLEARED)
     # every other program clears until all rows are cleared
-    _sums[(strips, blocks + max(programs, blocks))](
+    _sums[(strips * (blocks + max(programs, blocks)),)](
         out,
         found.edges,
         found.numbers,
@@ -252,7 +296,7 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
         blocks,
         base is not None,
         chunk,
-        SPAN,
+        span,
         min(power(spans), FIRSTS),
         JOINED,
         width,
@@ -260,6 +304,12 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
         num_warps=WARPS[size],
     )
     return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _span(total: int, rows: int) -> int:
+    """Rows after which runs are cut: long ones have about as many parts as parts have rows."""
+    return max(SPAN, power(math.isqrt(total // rows)), power(cdiv(total, SPANS)))
 
 
 def _in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edges: int) -> Sorted:
