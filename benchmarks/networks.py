@@ -173,7 +173,7 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
     batch = {key: value.cuda() for key, value in some[0].items()}
     stepping = {
         "onnxtrain": ours(model, proto, batch),
-        "torch": contenders.torch_step(model, module, batch),
+        "torch bfloat16": contenders.torch_step(model, module, batch),
         "torch float32": contenders.torch_step(model, module, batch, autocast=False),
     }
     losses: dict[str, list[torch.Tensor]] = {way: [] for way in stepping}
@@ -211,8 +211,8 @@ def main() -> None:
             if options.curves:
                 found = curves(name, known[name], options.curves)
                 print(table(found[:: max(1, len(found) // 10)]))
-                print(apart(found, "onnxtrain", "torch"))
-                print(apart(found, "torch float32", "torch"))
+                print(apart(found, "onnxtrain", "torch bfloat16"))
+                print(apart(found, "torch float32", "torch bfloat16"))
             else:
                 found = rows(name, known[name], options.small, not options.alone)
             if options.save:

@@ -28,6 +28,10 @@ def scaling() -> list[Row]:
     return sorted(found, key=lambda row: (list(VALUES).index(row["varied"]), int(row["value"])))
 
 
+def curves() -> list[Row]:
+    return last_of_each(on_gpu(read("curves")), "model", "step")
+
+
 def planning() -> list[Row]:
     return sorted(last_of_each(read("planning"), "nodes"), key=lambda row: int(row["nodes"]))
 
@@ -114,6 +118,37 @@ def scaling_table(rows: list[Row]) -> str:
     return markdown(titles, rows)
 
 
+CURVES = ("onnxtrain", "torch bfloat16", "torch float32")
+"""Ways whose losses are compared; torch's two are apart by what rounding alone makes of a curve."""
+
+
+def distance(rows: list[Row], one: str, other: str) -> float:
+    """How far two curves are apart, as a mean share of the loss."""
+    shares = [abs(float(row[one]) / float(row[other]) - 1) for row in rows]
+    return sum(shares) / len(shares)
+
+
+def curve_table(rows: list[Row]) -> str:
+    ours, torchs, float32 = CURVES
+    titles = {
+        name: name
+        for name in ("model", "steps", "first loss", "last loss", "torch's", "apart", "torch apart")
+    }
+    summed = [
+        {
+            "model": name,
+            "steps": str(len(found)),
+            "first loss": found[0][ours],
+            "last loss": found[-1][ours],
+            "torch's": found[-1][torchs],
+            "apart": f"{distance(found, ours, torchs):.3%}",
+            "torch apart": f"{distance(found, float32, torchs):.3%}",
+        }
+        for name, found in by(rows, "model").items()
+    ]
+    return markdown(titles, summed)
+
+
 def planning_table(rows: list[Row]) -> str:
     titles = {
         "nodes": "nodes",
@@ -142,6 +177,14 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Forward, backward, clipping and AdamW in bfloat16 with float32 weights.",
         models,
         model_table,
+    ),
+    (
+        "Losses over steps",
+        "curves.png",
+        "Bfloat16 with float32 weights, eight batches again and again, beside torch with autocast: "
+        "how far the two are apart on average, and how far torch in float32 is from its own.",
+        curves,
+        curve_table,
     ),
     (
         "How a step grows",

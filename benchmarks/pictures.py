@@ -2,8 +2,8 @@
 
 python -m benchmarks pictures [--folder docs/images]
 
-Reads results/*.csv, draws kernels, whole steps, growth and planning as far as there are figures,
-and writes the part of docs/benchmarks.md between its two marks again.
+Reads results/*.csv, draws kernels, whole steps, losses, growth and planning as far as there are
+figures, and writes the part of docs/benchmarks.md between its two marks again.
 """
 
 from __future__ import annotations
@@ -178,6 +178,26 @@ def scaling(rows: list[Row]) -> Figure:
     return figure
 
 
+def curves(rows: list[Row]) -> Figure:
+    """A panel for each model with the losses of all ways, ours the broad line behind."""
+    groups = page.by(rows, "model")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    looks = [(OURS, 4.0, "-"), (INK, 1.2, "-"), (TYPES["float32"], 1.2, ":")]
+    for axes, (name, found) in zip(panels, groups.items(), strict=True):
+        steps = [int(row["step"]) for row in found]
+        for way, (colour, width, dashes) in zip(page.CURVES, looks, strict=True):
+            losses = [float(row[way]) for row in found]
+            axes.plot(steps, losses, dashes, color=colour, lw=width, label=way)
+        axes.set_title(NAMES.get(name, name))
+        axes.set_xlabel("step")
+    panels[0].set_ylabel("loss")
+    handles = panels[0].get_legend_handles_labels()[0]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    titled(figure, "Losses over the same batches", rows)
+    return figure
+
+
 def planning(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(6, 3.8), layout="constrained")
     axes = figure.subplots()
@@ -201,6 +221,7 @@ def planning(rows: list[Row]) -> Figure:
 DRAWN: dict[str, tuple[Callable[[], list[Row]], Callable[[list[Row]], Figure]]] = {
     "kernels.png": (page.kernels, kernels),
     "models.png": (page.models, models),
+    "curves.png": (page.curves, curves),
     "scaling.png": (page.scaling, scaling),
     "planning.png": (page.planning, planning),
 }

@@ -29,8 +29,8 @@ TOGETHER = 2
 """So many programs a multiprocessor wait for each other at most; twice as many find room there."""
 CLEARERS, CLEARED = 1, 16384
 """Programs a multiprocessor that clear rows beside the others, and elements of one at once."""
-SHARE = 0.5
-"""Part of the rows that are cleared beside the sort."""
+SHARE, SHORT = 0.5, 1 << 15
+"""Part of the rows that are cleared beside the sort of so few indices; none beside longer ones."""
 END = tl.constexpr(0x7FFFFFFF)
 """Stands for the indices that the last block lacks: behind all others in every digit."""
 
@@ -337,7 +337,7 @@ def _plan(total: int, rows: int, columns: int, device: torch.device) -> Plan:
     programs = cdiv(total, block)
     width = min(power(columns), 1024)
     cleared = max(1, CLEARED // width)
-    blocks = int(cdiv(rows, cleared) * SHARE) if columns else 0
+    blocks = int(cdiv(rows, cleared) * SHARE) if columns and total <= SHORT else 0
     clearers = min(blocks, CLEARERS * processors)
     table = programs << (digit - 1)
     return Plan(digit, passes, block, programs, table, clearers, blocks, cleared, width)

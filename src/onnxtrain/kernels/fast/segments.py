@@ -19,8 +19,10 @@ from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import Sorted, in_order, zero_rows
 
-CHUNK, SPAN, SPANS = 16, 64, 2048
-"""Rows whose runs a program adds up, fewest rows after which runs are cut, and most such spans."""
+CHUNK, SPANS = 16, 2048
+"""Rows whose runs a program adds up, and most spans after which runs are cut."""
+SPAN, WIDER, MANY = 64, 128, 1 << 15
+"""Fewest rows of a span, and of one among more rows than so many."""
 COLUMNS, WARPS = {2: 1024, 4: 256}, {2: 4, 4: 2}
 """Columns and warps of a program, by the bytes of an element."""
 JOINED, FIRSTS = 16, 1024
@@ -309,7 +311,8 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
 @functools.lru_cache(maxsize=1024)
 def _span(total: int, rows: int) -> int:
     """Rows after which runs are cut: long ones have about as many parts as parts have rows."""
-    return max(SPAN, power(math.isqrt(total // rows)), power(cdiv(total, SPANS)))
+    least = WIDER if total > MANY else SPAN
+    return max(least, power(math.isqrt(total // rows)), power(cdiv(total, SPANS)))
 
 
 def _in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edges: int) -> Sorted:
