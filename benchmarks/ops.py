@@ -75,8 +75,8 @@ UNCOMPILED |= {"activation", "bias_alone", "weighted_loss", "concat", "list", "o
 """Families without peers that torch.compile makes."""
 
 
-SHORT = 0.05
-"""Milliseconds below which a call is measured three times, in turn with its peers."""
+ROUNDS = {0.05: 3, 0.015: 6}
+"""How often calls that take less than so many milliseconds are measured, in turn with peers."""
 OURS = ""
 """Name of our call among those of the peers."""
 MEANS = {
@@ -98,12 +98,13 @@ def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
 
 
 def in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
-    """Milliseconds of each call; of short ones the best of three, what they share being noise."""
+    """Milliseconds of each call; of short ones the best of several, what they share being noise."""
     found = {name: milliseconds(call, **effort) for name, call in calls.items()}
-    if min(found.values()) < SHORT:
-        for _ in range(2):
-            again = {name: milliseconds(call, **effort) for name, call in calls.items()}
-            found = {name: min(found[name], ms) for name, ms in again.items()}
+    shortest = min(found.values())
+    rounds = max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)
+    for _ in range(rounds - 1):
+        again = {name: milliseconds(call, **effort) for name, call in calls.items()}
+        found = {name: min(found[name], ms) for name, ms in again.items()}
     return found
 
 
