@@ -26,7 +26,7 @@ def plan(
     loss: Annotated[
         str | None, typer.Option(help="Loss of the training step, as fit takes it.")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="adamw, adam, lamb, sgd or momentum.")] = "adamw",
     memory: Annotated[
         bool, typer.Option("--memory", help="Bytes alive after each call, and the peak.")
     ] = False,
