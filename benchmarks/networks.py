@@ -23,6 +23,7 @@ import torch.nn.functional as F
 import contenders
 from contenders import CLIP, LR, Batch, Model, Step
 from onnxtrain import Trainer, onnxblock
+from page import CURVES, distance
 from report import append, needs_gpu, table
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "models"))
@@ -171,11 +172,12 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
     some = [model.batch() for _ in range(8)]
     proto = export(name, model, contenders.for_export(module), some[0])
     batch = {key: value.cuda() for key, value in some[0].items()}
-    stepping = {
-        "onnxtrain": ours(model, proto, batch),
-        "torch bfloat16": contenders.torch_step(model, module, batch),
-        "torch float32": contenders.torch_step(model, module, batch, autocast=False),
-    }
+    steps_of = (
+        ours(model, proto, batch),
+        contenders.torch_step(model, module, batch),
+        contenders.torch_step(model, module, batch, autocast=False),
+    )
+    stepping = dict(zip(CURVES, steps_of, strict=True))
     losses: dict[str, list[torch.Tensor]] = {way: [] for way in stepping}
     for index in range(steps):
         for key, value in some[index % len(some)].items():
@@ -190,10 +192,10 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
 
 def apart(found: list[dict[str, object]], one: str, other: str) -> str:
     """How far two curves are apart, on average over each quarter of the steps, in per cent."""
-    distances = [abs(row[one] - row[other]) / row[other] for row in found]
     size = -(-len(found) // 4)
-    means = [statistics.mean(distances[at : at + size]) for at in range(0, len(found), size)]
-    return f"{one} to {other}: " + ", ".join(f"{100 * mean:.2f}%" for mean in means)
+    quarters = [found[at : at + size] for at in range(0, len(found), size)]
+    means = [f"{distance(rows, one, other):.2%}" for rows in quarters]
+    return f"{one} to {other}: {', '.join(means)}"
 
 
 def main() -> None:
@@ -211,8 +213,9 @@ def main() -> None:
             if options.curves:
                 found = curves(name, known[name], options.curves)
                 print(table(found[:: max(1, len(found) // 10)]))
-                print(apart(found, "onnxtrain", "torch bfloat16"))
-                print(apart(found, "torch float32", "torch bfloat16"))
+                our_way, torchs, float32 = CURVES
+                print(apart(found, our_way, torchs))
+                print(apart(found, float32, torchs))
             else:
                 found = rows(name, known[name], options.small, not options.alone)
             if options.save:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from growth import VALUES
 from newest import Row, last_of_each, last_runs, on_gpu, where_and_when
@@ -122,7 +123,7 @@ CURVES = ("onnxtrain", "torch bfloat16", "torch float32")
 """Ways whose losses are compared; torch's two are apart by what rounding alone makes of a curve."""
 
 
-def distance(rows: list[Row], one: str, other: str) -> float:
+def distance(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> float:
     """How far two curves are apart, as a mean share of the loss."""
     shares = [abs(float(row[one]) / float(row[other]) - 1) for row in rows]
     return sum(shares) / len(shares)
@@ -132,7 +133,10 @@ def curve_table(rows: list[Row]) -> str:
     ours, torchs, float32 = CURVES
     titles = {
         name: name
-        for name in ("model", "steps", "first loss", "last loss", "torch's", "apart", "torch apart")
+        for name in (
+            *("model", "steps", "first loss", "last loss", "torch's last loss"),
+            *("apart", "torch's float32 apart"),
+        )
     }
     summed = [
         {
@@ -140,9 +144,9 @@ def curve_table(rows: list[Row]) -> str:
             "steps": str(len(found)),
             "first loss": found[0][ours],
             "last loss": found[-1][ours],
-            "torch's": found[-1][torchs],
+            "torch's last loss": found[-1][torchs],
             "apart": f"{distance(found, ours, torchs):.3%}",
-            "torch apart": f"{distance(found, float32, torchs):.3%}",
+            "torch's float32 apart": f"{distance(found, float32, torchs):.3%}",
         }
         for name, found in by(rows, "model").items()
     ]

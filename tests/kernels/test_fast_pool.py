@@ -65,7 +65,7 @@ def test_each_element_has_its_share_of_means(
     kernel, strides, pads, ceil_mode = MEANS[kind]
     x = drawn(2, 3, 12, 9, device=device, dtype=dtype).to(memory_format=layout)
     options = (kernel, strides, pads, bool(ceil_mode), padded)
-    # not on a GPU, where torch takes another kernel for channels last
+    # not on a GPU, where torch's gradient is wrong for channels last with padding
     wide = x.double().cpu().contiguous().requires_grad_()
     y = torch.nn.functional.avg_pool2d(wide, *options)
     dy = drawn(*y.shape, device=device, dtype=dtype).to(memory_format=layout)

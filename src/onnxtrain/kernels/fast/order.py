@@ -30,7 +30,7 @@ TOGETHER = 2
 CLEARERS, CLEARED = 1, 16384
 """Programs a multiprocessor that clear rows beside the others, and elements of one at once."""
 SHARE, SHORT = 0.5, 1 << 15
-"""Part of the rows that are cleared beside the sort of so few indices; none beside longer ones."""
+"""Part of the rows that are cleared beside a sort of at most so many indices, a short one."""
 END = tl.constexpr(0x7FFFFFFF)
 """Stands for the indices that the last block lacks: behind all others in every digit."""
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
-from onnxtrain.kernels.fast.order import Sorted, in_order, zero_rows
+from onnxtrain.kernels.fast.order import SHORT, Sorted, in_order, zero_rows
 
 CHUNK, SPANS = 16, 2048
 """Rows whose runs a program adds up, and most spans after which runs are cut."""
-SPAN, WIDER, MANY = 64, 128, 1 << 15
-"""Fewest rows of a span, and of one among more rows than so many."""
+SPAN, WIDER = 64, 128
+"""Fewest rows of a span, and of one where the sort is not short."""
 COLUMNS, WARPS = {2: 1024, 4: 256}, {2: 4, 4: 2}
 """Columns and warps of a program, by the bytes of an element."""
 JOINED, FIRSTS = 16, 1024
@@ -311,7 +311,7 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
 @functools.lru_cache(maxsize=1024)
 def _span(total: int, rows: int) -> int:
     """Rows after which runs are cut: long ones have about as many parts as parts have rows."""
-    least = WIDER if total > MANY else SPAN
+    least = SPAN if total <= SHORT else WIDER
     return max(least, power(math.isqrt(total // rows)), power(cdiv(total, SPANS)))
 
 
