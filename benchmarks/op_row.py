@@ -40,13 +40,24 @@ def draw(*shape: int, dtype: torch.dtype = F32) -> Tensor:
     return torch.randn(shape, device=DEVICE).to(dtype)
 
 
-def with_compiled(peers: dict[str, Call], call: Call) -> dict[str, Call]:
-    """Peers, and the call compiled by torch for its shapes if that was asked for."""
+def with_compiled(peers: dict[str, Call], call: Call, *more: Call) -> dict[str, Call]:
+    """Peers, and what torch compiles for the shapes of a call if that was asked for.
+
+    More calls, each of what the one before gives, are operators of their own: compiled alone.
+    """
     number = next(_number)
     if compiled_share is None or number % compiled_share[1] != compiled_share[0]:
         return peers
     torch._dynamo.reset()  # rows of one function would count as shapes that change
-    return {**peers, **working({COMPILED: torch.compile(call, dynamic=False)})}
+    first, *others = [torch.compile(each, dynamic=False) for each in (call, *more)]
+
+    def all_of_them() -> Any:
+        result = first()
+        for other in others:
+            result = other(result)
+        return result
+
+    return {**peers, **working({COMPILED: all_of_them})}
 
 
 def working(peers: dict[str, Call]) -> dict[str, Call]:

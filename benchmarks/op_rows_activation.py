@@ -20,7 +20,7 @@ from onnxtrain.kernels.loss.cross_entropy import (
     softmax_cross_entropy_loss_internal,
     softmax_cross_entropy_loss_internal_grad,
 )
-from op_row import BF16, F32, Call, Row, draw
+from op_row import BF16, F32, Call, Row, draw, with_compiled
 
 aten = torch.ops.aten
 Pairs = Sequence[tuple[int, int]]
@@ -35,16 +35,22 @@ def activation_rows(shapes: Pairs = ((16384, 4096), (256, 768))) -> Iterator[Row
             b = b[0].clone()
             for name, moved, ours, torchs, given in _activations(x, dy, b):
                 yield _row(name, moved * x.nbytes, ours, torchs, given)
-            kept = torch.rand(x.shape, device=x.device) > 0.1
-            yield Row(
-                "DropoutGrad",
-                f"({rows}, {columns})",
-                dtype,
-                2 * x.nbytes + kept.nbytes,
-                lambda dy=dy, kept=kept: dropout_grad(dy, kept, 0.1, True),
-                {"torch": lambda dy=dy, m=kept: aten.native_dropout_backward(dy, m, 1 / 0.9)},
-                lambda dy=dy, kept=kept: dy.double() / 0.9 * kept,
-            )
+            yield _dropout_grad(dy, torch.rand(x.shape, device=x.device) > 0.1)
+
+
+def _dropout_grad(dy: Tensor, kept: Tensor) -> Row:
+    def torchs() -> Tensor:
+        return aten.native_dropout_backward(dy, kept, 1 / 0.9)
+
+    return Row(
+        "DropoutGrad",
+        str(tuple(dy.shape)),
+        dy.dtype,
+        2 * dy.nbytes + kept.nbytes,
+        lambda: dropout_grad(dy, kept, 0.1, True),
+        with_compiled({"torch": torchs}, torchs),
+        lambda: dy.double() / 0.9 * kept,
+    )
 
 
 def _activations(
@@ -77,7 +83,7 @@ def _row(name: str, moved: int, ours: Call, torchs: Call, given: tuple[Tensor, .
         given[0].dtype,
         moved,
         lambda: ours(*given),
-        {"torch": peer},
+        with_compiled({"torch": peer}, peer),
         lambda: torchs(*(t.double() for t in given)),
     )
 
@@ -122,7 +128,7 @@ def _weighted_loss(z: Tensor, labels: Tensor, weights: Tensor) -> Row:
         z.dtype,
         2 * z.nbytes,
         lambda: softmax_cross_entropy_loss_internal(z, labels, weights, IGNORED),
-        {"torch": torchs},
+        with_compiled({"torch": torchs}, torchs),
         lambda: torchs(z.double(), weights.double()),
     )
 
@@ -148,6 +154,6 @@ def _weighted_loss_grad(log_prob: Tensor, labels: Tensor, weights: Tensor) -> Ro
         log_prob.dtype,
         2 * log_prob.nbytes,
         lambda: softmax_cross_entropy_loss_internal_grad(one, log_prob, labels, weights, IGNORED),
-        {"torch": torchs},
+        with_compiled({"torch": torchs}, torchs),
         truth,
     )

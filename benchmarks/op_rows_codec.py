@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from onnxtrain.kernels import gist
-from op_row import BF16, F32, Row, draw
+from op_row import BF16, F32, Row, draw, with_compiled
 
 SHAPES = [(128, 256, 64, 64), (32, 64, 8, 8)]
 NUMBERS = {F32: 1, BF16: 16}
@@ -33,14 +32,17 @@ def _pair(name: str, x: Tensor) -> Iterator[Row]:
     number, shape = NUMBERS[x.dtype], tuple(x.shape)
     more = {"out_shape": shape} if name == "Pack1" else {}
     moved = x.nbytes + code.nbytes
-    encode = functools.partial(torchs, x)
+
+    def encode() -> Tensor:
+        return torchs(x)
+
     yield Row(
         f"Gist{name}Encoder",
         str(shape),
         x.dtype,
         moved,
         lambda: ours(x),
-        {"torch": encode},
+        with_compiled({"torch": encode}, encode),
         lambda: true(x.double()),
     )
 
@@ -53,7 +55,7 @@ def _pair(name: str, x: Tensor) -> Iterator[Row]:
         x.dtype,
         moved,
         lambda: ours_back(code, to=number, **more),
-        {"torch": decode},
+        with_compiled({"torch": decode}, decode),
         lambda: decode(torch.float64),
     )
 

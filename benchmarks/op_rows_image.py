@@ -13,7 +13,7 @@ from torch import Tensor
 from onnxtrain.kernels.nn.batch_norm import batch_norm_internal, batch_normalization_grad
 from onnxtrain.kernels.nn.conv import conv_grad
 from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool, max_pool_grad
-from op_row import BF16, F32, Row, draw, working
+from op_row import BF16, F32, Row, draw, with_compiled, working
 
 aten = torch.ops.aten
 Shape = tuple[int, int, int, int]
@@ -64,7 +64,7 @@ def _batch_norm(name: str, x: Tensor) -> Row:
         x.dtype,
         3 * x.nbytes,
         lambda: batch_norm_internal(x, *parameters, epsilon=EPSILON, update=True)[0],
-        working(peers),
+        with_compiled(working(peers), peers["torch"]),
         truth,
     )
 
@@ -103,7 +103,7 @@ def _batch_norm_grad(name: str, x: Tensor) -> Row:
         x.dtype,
         5 * x.nbytes,
         lambda: batch_normalization_grad(dy, x, scale, mean, inverse, epsilon=EPSILON),
-        working({"torch": torchs, "cuDNN": cudnn}),
+        with_compiled(working({"torch": torchs, "cuDNN": cudnn}), torchs),
         truth,
     )
 
@@ -130,7 +130,7 @@ def pool_rows(shapes: Sequence[Shape] = POOLED) -> Iterator[Row]:
             x.dtype,
             x.nbytes + dy.nbytes + index.nbytes,
             lambda dy=dy, i=index, s=shape: max_pool_grad(dy, i, s, **padded, out_shape=s),
-            {"torch": most},
+            with_compiled({"torch": most}, most),
             lambda dy=dy, x=x, most=most: most(dy.double(), x.double()),
         )
 
@@ -145,7 +145,7 @@ def pool_rows(shapes: Sequence[Shape] = POOLED) -> Iterator[Row]:
             x.dtype,
             x.nbytes + dy.nbytes,
             lambda dy=dy, s=shape: average_pool_grad(dy, s, **attributes, out_shape=s),
-            {"torch": mean},
+            with_compiled({"torch": mean}, mean),
             lambda dy=dy, x=x, mean=mean: mean(dy.double(), x.double()),
         )
 

@@ -45,7 +45,8 @@ def append(name: str, rows: list[dict[str, Any]], on: str | None = None) -> path
     path.parent.mkdir(exist_ok=True)
     every = [*read(name), *({**conditions(on), **row} for row in rows)]
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(itertools.chain.from_iterable(every))))
+        columns = list(dict.fromkeys(itertools.chain.from_iterable(every)))
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(every)
     return path
