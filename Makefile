@@ -17,6 +17,8 @@ WIDTHS ?= not cuda-float32 and not cuda-float16
 SANITIZED := -m gpu $(wildcard tests/kernels/test_fast*.py)
 # Nothing can be recorded where each tensor has memory of its own, by which memcheck finds more.
 RECORDED := (record or replay)
+# Racecheck loses track, and waits for ever, where several threads launch at once.
+THREADED := threads
 
 # Packages of onnxruntime-training 1.19.2, the reference that golden data comes from; it needs Python 3.11 or older.
 REFERENCE := build/reference
@@ -82,7 +84,7 @@ sanitize: $(READY)
 	$(SANITIZER) --tool memcheck --error-exitcode 1 \
 	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(RECORDED)' $(ARGS)
 	$(SANITIZER) --tool racecheck --error-exitcode 1 \
-	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(WIDTHS)' $(ARGS)
+	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(WIDTHS) and not $(THREADED)' $(ARGS)
 
 operators: $(READY)
 	$(BIN)/python -m onnxtrain.testing.operators

@@ -118,6 +118,25 @@ def test_root_mean_square_normalization(device: str, dtype: str) -> None:
 
 
 @on_devices
+@pytest.mark.parametrize("centred", [True, False])
+def test_wide_rows_far_from_zero_are_normalized(device: str, dtype: str, centred: bool) -> None:
+    far = 100
+    for columns in (2049, 4100):
+        x = drawn(3, columns, device=device, dtype=dtype) + far
+        w, b = (drawn(columns, device=device, dtype=dtype) for _ in range(2))
+        found = module("norm").normalize(x, w, b if centred else None, 1e-5, centred=centred)
+        wide, weight, shift = (t.double() for t in (x, w, b))
+        middle = wide.mean(1, keepdim=True) if centred else 0
+        inverse = ((wide - middle).square().mean(1, keepdim=True) + 1e-5).rsqrt()
+        torch.testing.assert_close(found.inverse.double(), inverse[:, 0], rtol=5e-7, atol=0)
+        expected = (wide - middle) * inverse * weight + (shift if centred else 0)
+        # a mean that is off by its last bits moves the whole row
+        bits = 4 * far * 2**-24 * weight.abs().max().item()
+        near_enough = {"rtol": 2 * torch.finfo(x.dtype).eps, "atol": bits}
+        torch.testing.assert_close(found.y.double(), expected, **near_enough)
+
+
+@on_devices
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_cross_entropy(device: str, dtype: str, reduction: str) -> None:
     quick = module("cross_entropy")

@@ -116,6 +116,39 @@ def test_other_numbers_of_axes(shape: tuple[int, ...], way: str) -> None:
     _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
 
 
+@pytest.mark.parametrize("channels", [64, 96])
+def test_programs_that_sum_several_tiles(
+    channels: int, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, last, planes = map(fast.load, ("batch_norm", "batch_norm_last", "batch_norm_planes"))
+    monkeypatch.setattr(fast.load("batch_norm_few"), "MOST", 0)
+    monkeypatch.setattr(last, "PROGRAMS", 1)
+    monkeypatch.setattr(last, "_grid", last._grid.__wrapped__)
+    monkeypatch.setattr(planes, "LAUNCHES", {4: planes.Launch(64, 4, 1, 3)})
+    shape = (3, channels if layout is torch.channels_last else channels // 32, 11, 13)
+    x, dy = (torch.randn(shape, device=DEVICE).to(memory_format=layout) for _ in range(2))
+    scale, shift = (torch.rand(shape[1], device=DEVICE) + 0.5 for _ in range(2))
+    forward, backward = _truth(x, dy, scale, shift)
+    found = quick.train(x, scale, shift, 1e-5)
+    _near(found[:1], forward[:1], 1e-5)
+    _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("columns", [1, 5, 64, 70, 96, 256, 300, 2048])
+def test_strips_cover_all_columns_with_few_idle_lanes(columns: int, itemsize: int) -> None:
+    last = fast.load("batch_norm_last")
+    grid = last.Grid.of(
+        torch.empty((9, columns, 7, 7), dtype={2: torch.half, 4: torch.float}[itemsize])
+    )
+    for across, whole, rows, width in (grid.summed, grid.written):
+        assert across * width >= columns > (across - 1) * width
+        assert whole == (columns % width == 0)
+        assert 1 <= rows <= last.MOST_ROWS
+        # a strip is wider than a line of the cache only if none of its lanes is idle
+        assert whole or width * itemsize <= last.LINE
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(16, 64, 64, 64), (8, 32, 7, 7)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

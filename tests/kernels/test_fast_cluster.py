@@ -24,7 +24,7 @@ class Kernel:
 class Jit:
     """Stands for a Triton function."""
 
-    arg_names = ("x", "size", "PARTS")
+    arg_names = ("x", "size", "S")
     params = ()
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def test_all_launches_are_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     for user in (cluster, compiled):
         monkeypatch.setattr(user, "driver", active)
     jit, x = Jit(), torch.zeros(4)
-    function = compiled.Compiled(cluster.InClusters(jit))
+    function = compiled.Compiled(cluster.InClusters(jit, "S"))
     for rows in (3, 5):
         function[(rows,)](x, 20, 8, num_warps=4)
     assert jit.compiled == 1
@@ -57,18 +57,14 @@ def test_parts_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     axis, cpu = module("axis"), torch.device("cpu")
     monkeypatch.setattr(axis, "part_of", lambda size, most: min(axis.power(size), most))
     cut = axis.parts_of.__wrapped__
-    found = {size: tuple(cut(size, 8192, 16384, cpu)) for size in (16384, 20000)}
-    assert found == {16384: (1, 16384, False), 20000: (3, 8192, False)}
+    found = {size: tuple(cut(size, 8192, 32768, 4, cpu)) for size in (16384, 20000)}
+    assert found == {16384: (1, 16384, 1), 20000: (3, 8192, 1)}
     monkeypatch.setattr(axis, "largest", lambda device: 16)
     sizes = 300, 20000, 131072, 131073, 262145
-    assert [tuple(cut(size, 8192, 16384, cpu)) for size in sizes] == [
-        (1, 512, False),
-        (4, 8192, True),
-        (16, 8192, True),
-        (16, 16384, True),
-        (33, 8192, False),
-    ]
-    assert tuple(cut(131073, 8192, 8192, cpu)) == (17, 8192, False)
+    rows = [cut(size, 8192, 16384, 4, cpu) for size in sizes]
+    assert rows == [(1, 512, 1), (4, 8192, 4), (16, 8192, 16), (16, 16384, 16), (36, 8192, 4)]
+    assert [row.at_once for row in rows] == [True, True, True, True, False]
+    assert tuple(cut(131073, 8192, 8192, 8, cpu)) == (24, 8192, 8)
 
 
 def test_parts_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,9 +82,9 @@ def test_steps_are_those_of_the_portable_kernel(
     seen: list[int] = []
 
     def counted(*arguments):
-        made = taken(*arguments)
-        seen.extend(made)
-        return made
+        made, left = taken(*arguments)
+        seen.extend({*range(len(SIZES))} - {*left})
+        return made, left
 
     monkeypatch.setattr(lamb, "updated_together", counted)
     found = run(signal, inputs, torch.float32, ratio_max=5.0)
@@ -135,6 +135,32 @@ def test_an_empty_parameter_changes_nothing_for_the_others() -> None:
     del all_of_them[1 + 5 * empty : 6 + 5 * empty]
     assert len(others) == len(all_of_them) == 26
     assert all(torch.equal(a, b) for a, b in zip(others, all_of_them, strict=True))
+
+
+@pytest.mark.usefixtures("ready")
+def test_what_nobody_takes_is_not_made() -> None:
+    inputs = groups("cpu", torch.float16, torch.float16)[:10]
+    numbers = torch.tensor(8.0), torch.tensor(20.0), torch.tensor(0.01), torch.tensor([4])
+    values = {name: items[:2] for name, items in forms(2).items()}
+    found = []
+    for asked in (True, False):
+        wanted = (True, *(True, asked, True, True, asked) * 2)
+        found.append(lamb.lamb_optimizer(None, *numbers, *inputs, **values, wanted=wanted))
+    for number, (all_of_them, few) in enumerate(zip(*found, strict=True)):
+        if number and number % 5 in (0, 2):
+            assert all_of_them is not None and few is None
+        else:
+            assert torch.equal(all_of_them, few)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_gradient_that_is_too_small_is_refused() -> None:
+    inputs = groups("cpu", torch.float32, None)[:5]
+    inputs[1] = inputs[1][:-1]
+    values = {name: items[:1] for name, items in forms(1).items()}
+    numbers = torch.tensor(8.0), torch.tensor(20.0), torch.tensor(0.01), torch.tensor([4])
+    with pytest.raises(RuntimeError, match="must match"):
+        lamb.lamb_optimizer(None, *numbers, *inputs, **values, wanted=(True,) * 6)
 
 
 @pytest.mark.usefixtures("ready")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from kernels.test_fast import drawn, module, on_devices
 from onnxtrain.kernels.nn import pool
@@ -73,6 +74,63 @@ def test_each_element_has_its_share_of_means(
     found = module("pool").average_pool_grad(dy, tuple(x.shape), kernel, strides, pads, padded)
     assert found.stride() == x.stride() and found.dtype == x.dtype
     torch.testing.assert_close(found.cpu(), true.to(x.dtype))
+
+
+def pooled(
+    shape: tuple[int, ...], kernel: tuple[int, int], pads: tuple[int, int], like: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What a pool of every other place hands back, where it came from, and both true gradients."""
+    x = drawn(*shape, device="cpu", dtype="float64").requires_grad_()
+    most, places = torch.nn.functional.max_pool2d(x, kernel, 2, pads, return_indices=True)
+    planes = torch.arange(shape[0] * shape[1]) * (shape[2] * shape[3])
+    dy = drawn(*most.shape, device="cpu", dtype="float64").to(like.dtype)
+    mean = torch.nn.functional.avg_pool2d(x, kernel, 2, pads)
+    true = [torch.autograd.grad(y, x, dy.double())[0] for y in (most, mean)]
+    places = places + planes.reshape(*shape[:2], 1, 1)
+    return dy.to(like.device), places.to(like.device), true[0], true[1]
+
+
+@on_devices
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(
+    ("few", "shape", "kernel", "pads"),
+    [
+        pytest.param(0, (1, 2, 8, 12), (3, 3), (1, 1), id="whole squares"),
+        pytest.param(0, (1, 2, 10, 8), (3, 2), (0, 0), id="windows end before the image"),
+        pytest.param(0, (1, 3, 9, 7), (3, 3), (1, 1), id="odd sides"),
+        pytest.param(1, (1, 3, 9, 7), (3, 3), (1, 1), id="few squares"),
+        pytest.param(0, (1, 2, 7, 6), (8, 8), (4, 4), id="sixteen windows"),
+        pytest.param(0, (1, 2, 5, 4), (9, 9), (4, 4), id="too many windows"),
+        pytest.param(0, (1, 300, 2, 4), (1, 3), (0, 1), id="many channels, gaps"),
+    ],
+)
+def test_squares_of_two_by_two(
+    device: str,
+    dtype: str,
+    layout: torch.memory_format,
+    few: int,
+    shape: tuple[int, ...],
+    kernel: tuple[int, int],
+    pads: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module("pool_squares"), "FEW", few << 20)
+    like = drawn(1, device=device, dtype=dtype)
+    dy, places, most, mean = pooled(shape, kernel, pads, like)
+    dy = dy.to(memory_format=layout)
+    quick, options = module("pool"), (shape, kernel, (2, 2), pads)
+    found = quick.max_pool_grad(dy, places, *options)
+    torch.testing.assert_close(found.cpu(), most.to(like.dtype))
+    found = quick.average_pool_grad(dy, *options, True)
+    torch.testing.assert_close(found.cpu(), mean.to(like.dtype))
+
+
+def test_more_images_than_a_launch_has_programs_for() -> None:
+    takes = module("pool_squares").takes
+    assert takes((65535, 1, 4, 4), (3, 3), (2, 2))
+    assert not takes((65536, 1, 4, 4), (3, 3), (2, 2))
+    assert not takes((1, 1, 131072, 4), (3, 3), (2, 2))
+    assert not takes((1, 1, 4, 4), (3, 3), (2, 1))
 
 
 @pytest.mark.gpu

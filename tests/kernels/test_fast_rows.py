@@ -20,7 +20,8 @@ def module(name: str) -> Any:
 def test_tiles_cover_rows_and_find_room(columns: int) -> None:
     quick = module("norm_grad")
     plans = [(size, plan) for size, table in quick.LAUNCHES.items() for plan in table.values()]
-    for size, plan in [*plans, (2, quick.LONGER), (4, quick.LONGER)]:
+    longer = [(size, plan) for size in (2, 4) for plan in (quick.LONGER, quick.SMALLER)]
+    for size, plan in [*plans, *longer]:
         for matrices in (1, 2, 3):
             tile = module("rows").Tile.of(columns, size, plan, matrices)
             assert tile.chunks * tile.width >= columns > (tile.chunks - 1) * tile.width
@@ -29,14 +30,15 @@ def test_tiles_cover_rows_and_find_room(columns: int) -> None:
             waiting = matrices * tile.rows * tile.chunks * tile.width * size * (tile.stages - 1)
             assert tile.resident * waiting <= 227 << 10
             assert tile.resident * tile.warps * 32 * tile.registers <= 1 << 16
-            # what store_share adds up
-            assert quick.tile_of(columns, size, matrices).rows in (1, 2, 4)
+            for many in (False, True):  # what store_share adds up
+                assert quick.tile_of(columns, size, matrices, many).rows in (1, 2, 4)
 
 
 @pytest.mark.parametrize("columns", [768, 1024, 4096])
 def test_usual_rows_leave_no_lane_idle(columns: int) -> None:
     for size in (2, 4):
-        assert module("norm_grad").tile_of(columns, size, 2).whole
+        for many in (False, True):
+            assert module("norm_grad").tile_of(columns, size, 2, many).whole
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0.0, torch.inf), (1e25, 0.0), (4.0, 0.25)])
@@ -71,8 +73,8 @@ def test_recorded_sums_are_replayed_beside_others() -> None:
     graph, other = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.graph(graph):
         recorded = columns.column_sums(x, 768)
-        own = memory.of(1, x.device)
-    assert own.data_ptr() != memory.of(1, x.device).data_ptr()
+        own = memory.of((1,), x.device)
+    assert own.data_ptr() != memory.of((1,), x.device).data_ptr()
     for _ in range(20):
         with torch.cuda.stream(other):
             graph.replay()

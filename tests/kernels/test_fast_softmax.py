@@ -22,6 +22,9 @@ LONG = [
     ((2, 2000, 129), 1),
     ((2, 200000), 1),
     ((3, 300000), 1),
+    ((3, 270001), 1),
+    ((2, 500007), 1),
+    ((25, 524288), 1),
 ]
 
 
@@ -54,6 +57,36 @@ def test_softmax(device: str, dtype: str, log: bool) -> None:
     assert bool(module("softmax").softmax(x, axis, log=log).isnan().all())
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("size", [270001, 524288])
+def test_parts_without_scores(dtype: str, size: int) -> None:
+    """Programs of a row whose elements are all hidden, beside one that has a single element."""
+    x = drawn(3, size, device="cuda", dtype=dtype)
+    x[0, : size // 2], x[1, :-1], x[2] = float("-inf"), float("-inf"), float("-inf")
+    for log, forward in ((False, torch.softmax), (True, torch.log_softmax)):
+        ours, exact = module("softmax").softmax(x, 1, log=log), forward(x.double(), 1)
+        hidden = x[:2] == float("-inf")
+        assert torch.equal(ours[:2][hidden], exact[:2].to(x.dtype)[hidden])
+        assert ours[1, -1] == exact[1, -1] and bool(ours[2].isnan().all())
+        seen = [t[0, size // 2 :] for t in (ours, forward(x, 1), exact)]
+        near(*seen)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("log", [False, True])
+def test_long_rows_repeat(log: bool) -> None:
+    """The same bits in every launch, whatever launches came between."""
+    x, dy = (drawn(30, 500000, device="cuda", dtype="bfloat16") for _ in range(2))
+    quick, back = module("softmax"), module("softmax_grad")
+    first = quick.softmax(x, 1, log=log)
+    gradient = back.softmax_grad(dy, first, 1, log=log)
+    for rows in (30, 7, 30, 1):
+        assert torch.equal(quick.softmax(x[:rows], 1, log=log), first[:rows])
+        found = back.softmax_grad(dy[:rows], first[:rows], 1, log=log)
+        assert torch.equal(found, gradient[:rows])
+
+
 def words(pairs: Tensor) -> Tensor:
     """Pairs of float32 along the last axis as one number of 64 bits each."""
     return pairs.flip(-1).contiguous().view(torch.int64).squeeze(-1)
@@ -73,9 +106,7 @@ def test_parts_of_a_row(log: bool) -> None:
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        quick._parts[(1,)](
-            y, x, board, 0, columns, log, 3, 4, part, False, num_warps=1, maxnreg=None
-        )
+        quick._parts[(1,)](y, x, board, 0, columns, log, 3, 4, part, 1, num_warps=1, maxnreg=None)
         seen.append(board[1 + number])
     torch.testing.assert_close(y, (torch.log_softmax if log else torch.softmax)(x, 1))
     found = torch.stack(seen).view(torch.float32).view(-1, 2).flip(-1)
@@ -110,7 +141,7 @@ def test_parts_of_gradients() -> None:
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, False
+        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, 1
         quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
         assert board[1 + number] != 0
     torch.testing.assert_close(dx, aten._softmax_backward_data(dy, y, 1, torch.float32))

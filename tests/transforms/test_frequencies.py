@@ -63,3 +63,12 @@ def test_what_is_used_elsewhere_too_is_a_weight() -> None:
     }"""
     found = decide(prepare(ir.from_proto(model_of(body, WEIGHTS))))
     assert next(d for d in found if d.name == "f").trained
+
+
+def test_long_chains_of_products_are_looked_at_once() -> None:
+    depth = 1200
+    chain = " ".join(f"x{i + 1} = MatMul(x{i}, w{i})" for i in range(depth))
+    body = f"(float[N,4] x0) => (float[N,4] y) {{ {chain} y = Sin(x{depth}) }}"
+    model = model_of(body, {f"w{i}": WEIGHTS["w"] for i in range(depth)})
+    found = decide(prepare(ir.from_proto(model)))
+    assert len(found) == depth and all(d.trained for d in found)

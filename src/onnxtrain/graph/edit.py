@@ -86,13 +86,15 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-def detach(node: ir.Node) -> None:
-    """Let a node read nothing, so that it can be removed later, together with others.
+def detach(*nodes: ir.Node) -> tuple[ir.Node, ...]:
+    """Let nodes read nothing, so that they can be removed later, together with others.
 
     Each removal looks through all outputs of the graph, and a training graph has many.
     """
-    for index in range(len(node.inputs)):
-        node.replace_input_with(index, None)
+    for node in nodes:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+    return nodes
 
 
 def remove_dead(graph: ir.Graph, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:

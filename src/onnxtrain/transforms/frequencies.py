@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.transforms.places import MOVERS, final_uses
 from onnxtrain.types import FLOATS, ONNX
 
@@ -17,11 +17,15 @@ _PRODUCTS = frozenset({"Einsum", "MatMul", "Mul"})
 _ROUNDING = 0.02
 
 
-def is_frequencies(value: ir.Value) -> bool:
+def is_frequencies(value: ir.Value, counted: Collection[ir.Value]) -> bool:
     """Whether a tensor only turns positions into the angles of Sin and Cos.
 
     The positions are counted, so that the angles do not depend on any other number: rotary and
     sinusoidal encodings do this. A layer whose activation is a sine is fed with data instead.
+
+    Args:
+        value: The tensor.
+        counted: What ``counted_values`` gives for its graph.
     """
     waves, seen, open_ = 0, set(), [value]
     while open_:
@@ -34,7 +38,7 @@ def is_frequencies(value: ir.Value) -> bool:
         for node, _ in current.uses():
             if _is(node, _WAVES):
                 waves += 1
-            elif _is(node, MOVERS | _PRODUCTS) and _others_count(node, seen):
+            elif _is(node, MOVERS | _PRODUCTS) and _others_count(node, seen, counted):
                 open_ += node.outputs
             else:
                 return False
@@ -45,26 +49,32 @@ def _is(node: ir.Node, ops: frozenset[str]) -> bool:
     return node.domain == ONNX and node.op_type in ops
 
 
-def _others_count(node: ir.Node, known: set[ir.Value]) -> bool:
+def _others_count(node: ir.Node, known: set[ir.Value], counted: Collection[ir.Value]) -> bool:
     """Whether what meets the tensor at a node was counted."""
     if not _is(node, _PRODUCTS):
         return True
-    return all(v in known or _is_counted(v) for v in node.inputs if v is not None)
+    others = [v for v in node.inputs if v is not None and v not in known]
+    return all(v in counted or _is_counted(v) for v in others)
+
+
+def counted_values(graph: ir.Graph) -> set[ir.Value]:
+    """What nodes make of whole numbers alone."""
+    found: set[ir.Value] = set()
+    for node in all_nodes(graph):
+        given = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
+        whole = _is(node, MOVERS | _PRODUCTS) and all(
+            v in found or _is_counted(v) for v in given if v is not None
+        )
+        if whole or _is(node, frozenset({"Range"})):
+            found.update(node.outputs)
+    return found
 
 
 def _is_counted(value: ir.Value) -> bool:
-    """Whether a value is made of whole numbers."""
+    """Whether a value has whole numbers, or is a single constant."""
     if value.dtype not in FLOATS:
         return True
-    if value.const_value is not None:
-        return value.const_value.size == 1
-    producer = value.producer()
-    if producer is None:
-        return False
-    if _is(producer, frozenset({"Range"})):
-        return True
-    given = producer.inputs[:1] if producer.op_type == "CastLike" else producer.inputs
-    return _is(producer, MOVERS | _PRODUCTS) and all(_is_counted(v) for v in given if v is not None)
+    return value.const_value is not None and value.const_value.size == 1
 
 
 def rotations(values: Iterable[ir.Value]) -> set[ir.Value]:
@@ -80,9 +90,12 @@ def rotations(values: Iterable[ir.Value]) -> set[ir.Value]:
             tables.setdefault(numbers.shape, []).append((value, numbers))
     found: set[ir.Value] = set()
     for alike in tables.values():
-        for (one, a), (other, b) in itertools.combinations(alike, 2):
-            if _is_constant(a[:, :2] + b[:, :2]) and _is_constant(a + b):
-                found |= {one, other}
+        heads = np.stack([numbers[:, :2].ravel() for _, numbers in alike])
+        for index, (one, a) in enumerate(alike, start=1):
+            near = _are_constant(heads[index - 1] + heads[index:])
+            for other, b in (alike[index + place] for place in np.flatnonzero(near)):
+                if _is_constant(a + b):
+                    found |= {one, other}
     return found
 
 
@@ -99,4 +112,10 @@ def _factors(value: ir.Value) -> npt.NDArray[np.float64] | None:
 
 def _is_constant(numbers: npt.NDArray[np.float64]) -> bool:
     """Whether numbers are the same but for rounding of 16 bits."""
-    return bool(np.ptp(numbers) <= _ROUNDING * np.abs(numbers).max())
+    return bool(_are_constant(numbers.reshape(1, -1))[0])
+
+
+def _are_constant(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether the numbers of each row are the same but for rounding of 16 bits."""
+    near: npt.NDArray[np.bool_] = np.ptp(rows, axis=1) <= _ROUNDING * np.abs(rows).max(axis=1)
+    return near

@@ -16,7 +16,7 @@ from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.attribute_weights import lift_attributes
-from onnxtrain.transforms.frequencies import is_frequencies, rotations
+from onnxtrain.transforms.frequencies import counted_values, is_frequencies, rotations
 from onnxtrain.transforms.places import MOVERS, final_uses, followers, in_group_norm
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import stored_weights
@@ -154,12 +154,15 @@ def decide(
     """
     reached = _leads_to(model.graph, outputs)
     turning = rotations(model.graph.initializers.values())
+    counted = counted_values(model.graph)
     stored = stored_weights(model.graph)
     for name, form in stored.items():
         if any(node.outputs[0] in reached for node in form.nodes):
             reached.add(model.graph.initializers[name])
     decisions = [
-        _decision(value, value in reached, known is None or name in known, value in turning)
+        _decision(
+            value, value in reached, known is None or name in known, value in turning, counted
+        )
         for name, value in model.graph.initializers.items()
         if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
     ]
@@ -188,7 +191,9 @@ def _why_not(decisions: Sequence[Decision]) -> str:
     return "".join(f"\n  '{d.name}': {d.reason}" for d in decisions[:8])
 
 
-def _decision(value: ir.Value, reached: bool, writable: bool, turning: bool) -> Decision:
+def _decision(
+    value: ir.Value, reached: bool, writable: bool, turning: bool, counted: Collection[ir.Value]
+) -> Decision:
     tensor = value.const_value
     assert tensor is not None
     name, elements = str(value.name), int(tensor.size)
@@ -209,7 +214,7 @@ def _decision(value: ir.Value, reached: bool, writable: bool, turning: bool) -> 
         return Decision(name, False, _SWITCH, elements)
     if reasons and all(reasons):
         return Decision(name, False, str(reasons[0]), elements)
-    if is_frequencies(value):
+    if is_frequencies(value, counted):
         return Decision(name, False, "frequencies of a position encoding", elements)
     if turning:
         return Decision(name, False, "cosines or sines of positions", elements)
@@ -269,12 +274,11 @@ def _is_mask(tensor: ir.TensorProtocol) -> bool:
 
 def _is_switch(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     """Whether ones and zeros become a mask, as in (1 - tensor)·(-1e9)."""
-    if tensor.size > _SCANNED:
+    if tensor.size > _SCANNED or not np.isin(tensor.numpy(), (0, 1)).all():
         return False
     behind = [one for one in followers(node, MOVERS | {"Mul", "Sub"}) if _is_mul(one)]
     factors = [v.const_value for one in behind for v in one.inputs if v is not None]
-    huge = any(f is not None and f.dtype in FLOATS and f.size and _is_mask(f) for f in factors)
-    return huge and bool(np.isin(tensor.numpy(), (0, 1)).all())
+    return any(f is not None and f.dtype in FLOATS and f.size and _is_mask(f) for f in factors)
 
 
 def _is_mul(node: ir.Node) -> bool:

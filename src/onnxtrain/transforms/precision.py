@@ -21,7 +21,7 @@ from onnxtrain.graph.bindings import opset_of, paired
 from onnxtrain.graph.bodies import subgraphs
 from onnxtrain.graph.edit import take_over, value_names
 from onnxtrain.transforms import precision_table as table
-from onnxtrain.transforms.frequencies import is_frequencies
+from onnxtrain.transforms.frequencies import counted_values, is_frequencies
 from onnxtrain.types import MS, ONNX, DataType, dtype_name
 
 PRECISIONS = {"fp32": None, "bf16": DataType.BFLOAT16, "fp16": DataType.FLOAT16}
@@ -66,7 +66,8 @@ class _Narrowing:
         self.loss = {node for node in self.graph if node.name in loss_nodes}
         self.loss = self.loss or table.tail(self.graph)
         self.taken = value_names(self.graph)
-        self.learned = {v for v in self._given() if _is_wide(v) and _is_learned(v)}
+        counted = counted_values(self.graph)
+        self.learned = {v for v in self._given() if _is_wide(v) and _is_learned(v, counted)}
         self.narrow: dict[ir.Value, ir.Value] = {}
         """float32 values and what stands for them in 16 bits."""
         self.wide: dict[ir.Value, ir.Value] = {}
@@ -368,11 +369,11 @@ def _is_wide(value: ir.Value) -> bool:
     return isinstance(value.type, ir.TensorType) and value.dtype == DataType.FLOAT
 
 
-def _is_learned(value: ir.Value) -> bool:
+def _is_learned(value: ir.Value, counted: Collection[ir.Value]) -> bool:
     """Whether a given value is data or a weight: numbers and frequencies of positions are not."""
     if value.const_value is not None and len(value.const_value.shape) < 2:
         return False
-    return not is_frequencies(value)
+    return not is_frequencies(value, counted)
 
 
 def _most(dtype: DataType) -> float:

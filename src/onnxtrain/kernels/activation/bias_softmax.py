@@ -50,7 +50,7 @@ def _rows_of_both(data: Tensor, bias: Tensor, axis: int) -> tuple[Tensor, Tensor
 
 def _fast(rows: Tensor, *others: Tensor) -> ModuleType | None:
     """The Triton kernels that do all in one pass, if they take these rows."""
-    if fast.ready(rows, *others) and (quick := fast.load("bias_softmax")).takes(rows):
+    if fast.ready(rows, *others, smallest=1) and (quick := fast.load("bias_softmax")).takes(rows):
         return quick
     return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import itertools
 import operator
 import os
 from collections.abc import Sequence
@@ -63,14 +62,14 @@ def ready_lists(*lists: Sequence[Tensor]) -> bool:
     first = lists[0][0]
     if not first.is_cuda or not installed():
         return False
-    types = [set(map(_type_of, items)) for items in lists]
-    if any(len(found) > 1 or not found <= TYPES for found in types):
-        return False
-    tensors = [*itertools.chain(*lists)]
-    if torch.is_grad_enabled() and any(map(_needs_gradient, tensors)):
-        return False
-    alone = set(map(Tensor.get_device, lists[0])) == {first.get_device()}
-    return alone and all(map(Tensor.is_contiguous, tensors))
+    differentiated = torch.is_grad_enabled()
+    for items in lists:
+        types = set(map(_type_of, items))
+        if len(types) > 1 or not types <= TYPES or not all(map(Tensor.is_contiguous, items)):
+            return False
+        if differentiated and any(map(_needs_gradient, items)):
+            return False
+    return set(map(Tensor.get_device, lists[0])) == {first.get_device()}
 
 
 def ready_together(tensors: Sequence[Tensor]) -> bool:

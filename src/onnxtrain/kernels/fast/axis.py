@@ -7,15 +7,21 @@ import math
 from typing import NamedTuple
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.cluster import largest
-from onnxtrain.kernels.fast.launch import cdiv, part_of, power
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, part_of, power, warps
 
 LONGEST_ROW_OF_ONE = 16384
 """Elements of the longest row that is one program's."""
 LEAST_WIDTH = 64
 """Bytes of the narrowest tile: memory gives no fewer at once."""
+TILES = 2
+"""Tiles that a multiprocessor has at least, if there are as many."""
+FEW_PER_THREAD = 8
+"""Elements of a thread of a smaller tile, at most."""
 MOST_SHAPES = 64
 """Axes other than the last for which kernels are compiled, each for its lengths, in a second."""
 _SHAPES: set[tuple[int, int]] = set()
@@ -41,30 +47,63 @@ def row_part(size: int, part: int) -> int:
 
 
 class Parts(NamedTuple):
-    """How many parts a row has, elements of one, and whether its programs are a cluster."""
+    """How many parts a row has, elements of one, and how many programs of it are a cluster."""
 
     number: int
     size: int
-    clustered: bool
+    together: int
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a device starts all programs of a row together."""
+        return self.number == self.together
 
 
 @functools.cache
-def parts_of(size: int, part: int, longest: int, device: torch.device) -> Parts:
-    """One part of a short row; of a long one as many as a cluster has, longer ones if need be."""
+def parts_of(size: int, part: int, longest: int, together: int, device: torch.device) -> Parts:
+    """One part of a short row; of a long one as many as a cluster has, longer ones if need be.
+
+    The longest rows are cut for several clusters of so many programs together.
+    """
     if row_part(size, part) >= size:
-        return Parts(1, power(size), False)
+        return Parts(1, power(size), 1)
+    count, most = cdiv(size, part), largest(device)
+    if most == 1:
+        return Parts(count, part, 1)
     length = part
     while length <= longest:
-        if cdiv(size, length) <= largest(device):
-            return Parts(power(cdiv(size, length)), length, True)
+        if cdiv(size, length) <= most:
+            count = power(cdiv(size, length))
+            return Parts(count, length, count)
         length *= 2
-    return Parts(cdiv(size, part), part, False)
+    return Parts(cdiv(count, together) * together, part, together)
 
 
 def tile_of(x: Tensor, size: int, inner: int, most: int) -> tuple[int, int]:
-    """Rows and columns of a tile: whole columns, if they can be wide enough."""
+    """Rows and columns of a tile: whole columns, if they can be wide enough.
+
+    Of a small tensor tiles are narrower, so that every multiprocessor has some.
+    """
     least = LEAST_WIDTH // x.dtype.itemsize
     if part_of(size, most // least) == power(size):
-        return power(size), min(power(inner), max(most // power(size), least))
+        few = power(cdiv(x.numel() // size, TILES * multiprocessors(x.device)))
+        return power(size), min(power(inner), max(min(most // power(size), few), least))
     wide = min(power(inner), 2 * least)
     return most // wide, wide
+
+
+def tile_warps(elements: int, whole: int, per_thread: int) -> int:
+    """Warps of a tile, whose threads have as many elements as in one of the usual size or fewer."""
+    return warps(elements, per_thread if elements >= whole else min(per_thread, FEW_PER_THREAD), 32)
+
+
+@triton.jit
+def whole_rows(rows, columns, R: tl.constexpr, C: tl.constexpr):
+    """Where the R rows of a program lie, and which of their elements there are.
+
+    Only where they begin takes 64 bits.
+    """
+    first, below = tl.program_id(0) * R, tl.arange(0, R)[:, None]
+    column = tl.arange(0, C)[None, :]
+    at = first.to(tl.int64) * columns + (below * columns + column)
+    return at, (first + below < rows) & (column < columns)

@@ -14,7 +14,14 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import batch_norm_few, batch_norm_last, batch_norm_planes
-from onnxtrain.kernels.fast.batch_norm_few import Running
+from onnxtrain.kernels.fast.batch_norm_steps import (
+    Running,
+    inverse_deviation,
+    line_of,
+    move,
+    of_channel,
+    store_statistics,
+)
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power, strip
 
@@ -66,19 +73,15 @@ def _statistics(
     column, fits = strip(columns, C)
     total, square = _added(parts, count, columns, column, fits, P, C)
     total, square = total / rows, square / rows
-    mean = tl.load(x + column.to(tl.int64) * apart, fits, 0.0).to(tl.float32) + total
+    mean = of_channel(x, column.to(tl.int64) * apart, fits) + total
     variance = tl.maximum(square - total * total, 0.0)
-    inverse = tl.div_rn(tl.full((C,), 1.0, tl.float32), tl.sqrt_rn(variance + epsilon))
-    factor = tl.load(scale + column, fits, 0.0).to(tl.float32) * inverse
-    summand = tl.load(shift + column, fits, 0.0).to(tl.float32) - mean * factor
-    tl.store(statistics + column, mean, fits)
-    tl.store(statistics + columns + column, variance, fits)
-    tl.store(statistics + 2 * columns + column, inverse, fits)
+    inverse = inverse_deviation(variance, epsilon)
+    factor, summand = line_of(scale, shift, mean, inverse, column, fits)
+    store_statistics(statistics, mean, variance, inverse, columns, column, fits)
     tl.store(statistics + 3 * columns + column, factor, fits)
     tl.store(statistics + 4 * columns + column, summand, fits)
     if RUNNING:
-        batch_norm_few.blend(old_mean + column, mean, momentum, fits)
-        batch_norm_few.blend(old_variance + column, variance * unbiased, momentum, fits)
+        move(old_mean, old_variance, mean, variance, momentum, unbiased, column, fits)
 
 
 @Compiled
@@ -89,6 +92,7 @@ def _grad_factors(
     factors,
     parts,
     scale,
+    shift,
     mean,
     inverse,
     rows,
@@ -97,19 +101,21 @@ def _grad_factors(
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """dscale and dbias, and dx = dy·a + x·b + c, of Σ dy and Σ dy·(x - mean)."""
+    """dscale, dbias, dx = dy·a + x·b + c, of Σ dy and Σ dy·(x - mean); and y = x·a + summand."""
     column, fits = strip(columns, C)
     total, slope = _added(parts, count, columns, column, fits, P, C)
-    inv = tl.load(inverse + column, fits, 0.0).to(tl.float32)
+    inv = of_channel(inverse, column, fits)
     slope *= inv
-    a = tl.load(scale + column, fits, 0.0).to(tl.float32) * inv
+    middle = of_channel(mean, column, fits)
+    a, summand = line_of(scale, shift, middle, inv, column, fits)
     b = -a * inv * slope / rows
-    c = -a * total / rows - b * tl.load(mean + column, fits, 0.0).to(tl.float32)
+    c = -a * total / rows - b * middle
     tl.store(dscale + column, slope.to(dscale.dtype.element_ty), fits)
     tl.store(dbias + column, total.to(dbias.dtype.element_ty), fits)
     tl.store(factors + column, a, fits)
     tl.store(factors + columns + column, b, fits)
     tl.store(factors + 2 * columns + column, c, fits)
+    tl.store(factors + 3 * columns + column, summand, fits)
 
 
 def _last(x: Tensor) -> bool:
@@ -179,14 +185,14 @@ def grad(
     grid = _grid(x, last)
     parts = _parts(grid.count, x)
     grid.grad_sums(parts, dy, x, line, relu)
-    factors = torch.empty((3, grid.channels), dtype=torch.float32, device=x.device)
+    factors = torch.empty((4, grid.channels), dtype=torch.float32, device=x.device)
     at_once = _at_once(grid.count, grid.channels)
     _grad_factors[(cdiv(grid.channels, at_once[1]),)](
-        *(dscale, dbias, factors, parts, scale, mean, inverse),
+        *(dscale, dbias, factors, parts, *line),
         *(grid.rows, grid.channels, grid.count, *at_once),
         num_warps=WARPS,
     )
-    grid.grad_apply(dx, dy, x, factors, line, relu)
+    grid.grad_apply(dx, dy, x, factors, relu)
     return dx, dscale, dbias
 
 

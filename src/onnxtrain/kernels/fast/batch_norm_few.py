@@ -6,13 +6,21 @@ They are read once, and one launch does it all.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.batch_norm_steps import (
+    Running,
+    finished,
+    inverse_deviation,
+    move,
+    of_channel,
+    passed,
+    store_statistics,
+)
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
@@ -20,23 +28,6 @@ MOST = 16384
 """Elements that a program holds."""
 SIDE_BY_SIDE = 8
 """Channels of a program where these lie side by side."""
-
-
-class Running(NamedTuple):
-    """Running mean and variance, what weighs the old ones, and what makes a variance unbiased."""
-
-    mean: Tensor
-    variance: Tensor
-    momentum: float
-    unbiased: float
-
-
-@triton.jit
-def blend(place, new, momentum, fits):
-    """old = old·momentum + new·(1 - momentum)."""
-    old = tl.load(place, fits, 0.0)
-    mixed = old.to(tl.float32) * momentum + new * (1.0 - momentum)
-    tl.store(place, mixed.to(old.dtype), fits)
 
 
 @triton.jit
@@ -83,21 +74,14 @@ def _train(
     mean = tl.sum(value, 0) / rows
     value = tl.where(mask, value - mean[None, :], 0.0)
     variance = tl.sum(value * value, 0) / rows
-    inverse = tl.div_rn(tl.full((W,), 1.0, tl.float32), tl.sqrt_rn(variance + epsilon))
-    factor = tl.load(scale + channel, fits, 0.0).to(tl.float32) * inverse
-    add = tl.load(shift + channel, fits, 0.0).to(tl.float32)
-    result = value * factor[None, :] + add[None, :]
-    if RESIDUAL:
-        result += tl.load(residual + at, mask, 0.0).to(tl.float32)
-    if RELU:
-        result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    inverse = inverse_deviation(variance, epsilon)
+    factor = of_channel(scale, channel, fits) * inverse
+    result = value * factor[None, :] + of_channel(shift, channel, fits)[None, :]
+    result = finished(result, residual, at, mask, RELU, RESIDUAL)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
-    tl.store(statistics + channel, mean, fits)
-    tl.store(statistics + channels + channel, variance, fits)
-    tl.store(statistics + 2 * channels + channel, inverse, fits)
+    store_statistics(statistics, mean, variance, inverse, channels, channel, fits)
     if RUNNING:
-        blend(old_mean + channel, mean, momentum, fits)
-        blend(old_variance + channel, variance * unbiased, momentum, fits)
+        move(old_mean, old_variance, mean, variance, momentum, unbiased, channel, fits)
 
 
 @Compiled
@@ -121,14 +105,12 @@ def _grad(
     W: tl.constexpr,
 ):
     channel, fits, at, mask = _elements(rows, channels, plane, LAST, R, W)
-    middle = tl.load(mean + channel, fits, 0.0).to(tl.float32)
-    inv = tl.load(inverse + channel, fits, 0.0).to(tl.float32)
-    factor = tl.load(scale + channel, fits, 0.0).to(tl.float32) * inv
+    inv = of_channel(inverse, channel, fits)
+    factor = of_channel(scale, channel, fits) * inv
+    add = of_channel(shift, channel, fits)
     grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
-    value = tl.load(x + at, mask, 0.0).to(tl.float32) - middle[None, :]
-    if RELU:
-        add = tl.load(shift + channel, fits, 0.0).to(tl.float32)
-        grad = tl.where(value * factor[None, :] + add[None, :] > 0, grad, 0.0)
+    value = tl.load(x + at, mask, 0.0).to(tl.float32) - of_channel(mean, channel, fits)[None, :]
+    grad = passed(grad, value, factor[None, :], add[None, :], RELU)
     total = tl.sum(grad, 0)
     slope = tl.sum(grad * value, 0) * inv
     by = (inv * slope / rows)[None, :]

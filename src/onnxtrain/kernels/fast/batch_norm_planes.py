@@ -14,6 +14,13 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import widened
+from onnxtrain.kernels.fast.batch_norm_steps import (
+    forward_line,
+    grad_line,
+    load_grad,
+    write_grad,
+    write_line,
+)
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors
 
@@ -103,21 +110,7 @@ def _apply(
     last = begin + (end - 1 - begin) // B * B
     for back in tl.range(0, end - begin, B, num_stages=STAGES):
         at, mask = _groups(last - back, end, channel, channels, plane, B, G)
-        value = tl.load(x + at, mask, 0.0)
-        result = widened(value) * by + add
-        if RESIDUAL:
-            result += widened(tl.load(residual + at, mask, 0.0))
-        if RELU:
-            result = tl.maximum(result, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        tl.store(y + at, result.to(value.dtype), mask)
-
-
-@triton.jit
-def _forward_line(scale, shift, mean, inverse, channel):
-    """Factor and summand of the normalization, as the forward pass had them."""
-    factor = tl.load(scale + channel).to(tl.float32) * tl.load(inverse + channel).to(tl.float32)
-    middle = tl.load(mean + channel).to(tl.float32)
-    return factor, tl.load(shift + channel).to(tl.float32) - middle * factor
+        write_line(y, x, residual, at, mask, by, add, RELU, RESIDUAL)
 
 
 @Compiled
@@ -141,16 +134,12 @@ def _grad_sums(
 ):
     channel, begin, end = _part(groups, each)
     middle = tl.load(mean + channel).to(tl.float32)
-    if RELU:
-        by, add = _forward_line(scale, shift, mean, inverse, channel)
+    by, add = forward_line(scale, shift, mean, inverse, channel, channel < channels)
     total = tl.zeros((B, G), tl.float32)
     product = tl.zeros((B, G), tl.float32)
     for first in tl.range(begin, end, B, num_stages=STAGES):
         at, mask = _groups(first, end, channel, channels, plane, B, G)
-        grad = widened(tl.load(dy + at, mask, 0.0))
-        value = widened(tl.load(x + at, mask, 0.0))
-        if RELU:
-            grad = tl.where(value * by + add > 0, grad, 0.0)
+        grad, value = load_grad(dy, x, at, mask, by, add, RELU)
         total += grad
         product += grad * (value - middle)
     _store(parts, 0, channel, channels, total)
@@ -164,10 +153,6 @@ def _grad_apply(
     dy,
     x,
     factors,
-    scale,
-    shift,
-    mean,
-    inverse,
     groups,
     each,
     channels,
@@ -178,19 +163,11 @@ def _grad_apply(
     G: tl.constexpr,
 ):
     channel, begin, end = _part(groups, each)
-    a = tl.load(factors + channel)
-    b = tl.load(factors + channels + channel)
-    c = tl.load(factors + 2 * channels + channel)
-    if RELU:
-        by, add = _forward_line(scale, shift, mean, inverse, channel)
+    a, b, c, add = grad_line(factors, channels, channel, channel < channels)
     last = begin + (end - 1 - begin) // B * B
     for back in tl.range(0, end - begin, B, num_stages=STAGES):
         at, mask = _groups(last - back, end, channel, channels, plane, B, G)
-        value = widened(tl.load(x + at, mask, 0.0))
-        grad = widened(tl.load(dy + at, mask, 0.0))
-        if RELU:
-            grad = tl.where(value * by + add > 0, grad, 0.0)
-        tl.store(dx + at, (grad * a + value * b + c).to(dx.dtype.element_ty), mask)
+        write_grad(dx, dy, x, at, mask, a, b, c, add, RELU)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,14 +229,6 @@ class Grid:
         """Σ dy and Σ dy·(x - mean) of each part, dy being 0 where a Relu behind was closed."""
         self._run(_grad_sums, parts, dy, x, *line, flags=[relu])
 
-    def grad_apply(
-        self,
-        dx: Tensor,
-        dy: Tensor,
-        x: Tensor,
-        factors: Tensor,
-        line: tuple[Tensor, ...],
-        relu: bool,
-    ) -> None:
+    def grad_apply(self, dx: Tensor, dy: Tensor, x: Tensor, factors: Tensor, relu: bool) -> None:
         """dx = dy·a + x·b + c."""
-        self._run(_grad_apply, dx, dy, x, factors, *line, flags=[relu])
+        self._run(_grad_apply, dx, dy, x, factors, flags=[relu])

@@ -65,12 +65,14 @@ def laid(*lists: Tensors) -> list[Part] | None:
     """
     if not all(map(Tensor.is_contiguous, itertools.chain(*lists))):
         return None
-    parts = [part_of(group) for group in groups(*lists)]
+    parts = [part_of(group, sizes) for group, sizes in groups(*lists)]
     return None if None in parts else parts  # type: ignore[return-value]
 
 
-def part_of(lists: Sequence[Tensors], more: tuple[int, ...] = ()) -> Part | None:
-    """The same for contiguous tensors that have elements, each list being of one type.
+def part_of(
+    lists: Sequence[Tensors], sizes: tuple[int, ...], more: tuple[int, ...] = ()
+) -> Part | None:
+    """The same for contiguous tensors with so many elements, each list being of one type.
 
     The table has more numbers behind the addresses if there are any, multiples of 16.
     """
@@ -78,13 +80,12 @@ def part_of(lists: Sequence[Tensors], more: tuple[int, ...] = ()) -> Part | None
     places = tuple(map(Tensor.data_ptr, itertools.chain(*lists)))
     if not KINDS.keys() >= {*types}:
         return None
-    sizes, device = tuple(map(Tensor.numel, lists[0])), lists[0][0].device
-    length = READ_CHUNK if len(lists) == 1 else CHUNK
+    length, device = READ_CHUNK if len(lists) == 1 else CHUNK, lists[0][0].device
     found = _layout((sizes, length, device), (places + more, device))
     if found is None:
         return None
     table, chunks = found
-    return Part(tuple(KINDS[t] for t in types), len(sizes), table, chunks, len(chunks))
+    return Part(tuple([KINDS[t] for t in types]), len(sizes), table, chunks, chunks.shape[0])
 
 
 def _layout(sizes: SizeKey, places: AddressKey) -> tuple[Tensor, Tensor] | None:
@@ -160,18 +161,21 @@ def _fill(length: int) -> None:
         found.append(torch.empty(length, dtype=torch.int64, pin_memory=True))
 
 
-def groups(*lists: Tensors) -> Iterator[list[Tensors]]:
-    """The lists cut so that each part has one type; tensors without elements are left out."""
-    uniform = all(len(set(map(_type_of, items))) == 1 for items in lists)
-    if uniform and all(map(Tensor.numel, lists[0])):
-        yield list(lists)
+def groups(*lists: Tensors) -> Iterator[tuple[Sequence[Tensors], tuple[int, ...]]]:
+    """The lists cut so that each part has one type, and how many elements their tensors have.
+
+    Tensors without elements are left out.
+    """
+    sizes = tuple(map(Tensor.numel, lists[0]))
+    if 0 not in sizes and all(len(set(map(_type_of, items))) == 1 for items in lists):
+        yield lists, sizes
         return
     found: dict[tuple[torch.dtype, ...], list[tuple[Tensor, ...]]] = {}
     for row in zip(*lists, strict=True):
         if row[0].numel():
             found.setdefault(tuple(t.dtype for t in row), []).append(row)
     for rows in found.values():
-        yield list(zip(*rows, strict=True))
+        yield [*zip(*rows, strict=True)], tuple(row[0].numel() for row in rows)
 
 
 @triton.jit
@@ -182,9 +186,9 @@ def pointer_to(table, at, start, KIND: tl.constexpr):
 
 
 @triton.jit
-def place(chunks, C: tl.constexpr):
-    """Which tensor, from which element on, and how many elements of it are left."""
-    chunk = chunks + tl.program_id(0) * 3
+def place(chunks, number):
+    """Of a chunk: which tensor, from which element on, and how many elements of it are left."""
+    chunk = chunks + number * 3
     start = tl.load(chunk + 1)
     return tl.load(chunk), start, (tl.load(chunk + 2) - start).to(tl.int32)
 

@@ -37,14 +37,14 @@ def largest(device: torch.device) -> int:
 
 
 class InClusters:
-    """A Triton function whose programs come in clusters, each of as many as its ``PARTS``.
+    """A Triton function whose programs come in clusters, each of as many as an argument says.
 
     The grid counts clusters; programs have numbers one after the other in each. Triton would
     spread every block over a cluster, so the function is compiled as if there were none.
     """
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
+    def __init__(self, function: Any, size: str = "PARTS") -> None:
+        self.function, self.size = function, size
         self.params = getattr(function, "params", ())  # an interpreter has none
 
     def __getitem__(self, grid: tuple[int]) -> Callable[..., SimpleNamespace]:
@@ -54,11 +54,59 @@ class InClusters:
     def _launch(self, clusters: int, *arguments: Any, **options: int | None) -> SimpleNamespace:
         kernel = self.function.warmup(*arguments, grid=(clusters,), **options)
         warps, _, shared = kernel.packed_metadata
-        packed = warps, arguments[self.function.arg_names.index("PARTS")], shared
+        packed = warps, arguments[self.function.arg_names.index(self.size)], shared
         run = kernel.run  # loads the kernel first
         stream = driver.active.get_current_stream(arguments[0].get_device())
         run(clusters, 1, 1, stream, kernel.function, packed, None, None, None, *arguments)
         return SimpleNamespace(run=run, function=kernel.function, packed_metadata=packed)
+
+
+@triton.jit
+def numbered(count, clusters):
+    """Number of this cluster in the order in which clusters began; the last one clears the count.
+
+    Its first program takes the number and sends it to all of them.
+    """
+    return tl.inline_asm_elementwise(
+        """{
+        .shared .align 8 .b8 note[16];
+        .reg .pred first, tells, last, complete;
+        .reg .u32 thread, rank, programs, mine, bar, to, number;
+        mov.u32 thread, %tid.x;
+        mov.u32 rank, %cluster_ctarank;
+        mov.u32 programs, %cluster_nctarank;
+        mov.u32 mine, note;
+        add.u32 bar, mine, 8;
+        setp.eq.u32 first, thread, 0;
+        @first mbarrier.init.shared.b64 [bar], 1;
+        @first fence.mbarrier_init.release.cluster;
+        @first mbarrier.arrive.expect_tx.shared.b64 _, [bar], 4;
+        barrier.cluster.arrive.relaxed.aligned;
+        setp.eq.and.u32 tells, rank, 0, first;
+        @tells atom.global.relaxed.gpu.add.u32 number, [$1], 1;
+        add.u32 $0, number, 1;
+        setp.eq.and.u32 last, $0, $2, tells;
+        @last st.global.u32 [$1], 0;
+        barrier.cluster.wait.acquire.aligned;
+        setp.lt.u32 complete, thread, 32;
+        @complete shfl.sync.idx.b32 number, number, 0, 31, 0xffffffff;
+        setp.lt.u32 tells, thread, programs;
+        setp.eq.and.u32 tells, rank, 0, tells;
+        @tells mapa.shared::cluster.u32 to, mine, thread;
+        @tells mapa.shared::cluster.u32 bar, bar, thread;
+        @tells st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], number, [bar];
+        add.u32 bar, mine, 8;
+        again:
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [bar], 0;
+        @!complete bra again;
+        ld.shared.u32 $0, [mine];
+        }""",
+        "=&r,l,r",
+        [count.to(tl.int64), clusters],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power, store_sums, strip
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 from onnxtrain.kernels.fast.pointwise import gelu_slope
 from onnxtrain.kernels.fast.rows import LANES, REGISTERS, evenly
 from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums_of
@@ -34,7 +34,7 @@ class Launch:
     stages: int
 
 
-LAUNCHES = {2: Launch(128, 32, 4, 8, 3), 4: Launch(256, 16, 4, 8, 3)}
+LAUNCHES = {2: Launch(128, 32, 4, 6, 3), 4: Launch(256, 16, 4, 8, 3)}
 """By the bytes of an element."""
 WRITING = {2: Launch(256, 16, 4, 9, 3), 4: Launch(256, 16, 4, 8, 2)}
 """The same for kernels that write as much as they read."""
@@ -79,19 +79,6 @@ def strips_of(
     )
 
 
-@triton.jit
-def _places(first, rows, columns, column, fits, WHOLE: tl.constexpr, R: tl.constexpr):
-    """Where R rows of a strip lie, and which of these elements there are.
-
-    Only where they begin takes 64 bits.
-    """
-    row = tl.arange(0, R)[:, None]
-    mask = row < rows - first
-    if not WHOLE:
-        mask = mask & fits[None, :]
-    return tl.cast(first, tl.int64) * columns + (row * columns + column[None, :]), mask
-
-
 @Compiled
 @triton.jit
 def _strips(
@@ -115,7 +102,7 @@ def _strips(
     if BIAS:
         shift = tl.load(bias + column, fits, 0.0).to(tl.float32)[None, :]
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
-        at, mask = _places(first, rows, columns, column, fits, WHOLE, R)
+        at, mask = places(first, rows, columns, column, fits, WHOLE, R)
         value = widened(tl.load(dy + at, mask, 0.0))
         if KIND != "":
             data = widened(tl.load(x + at, mask, 0.0))
@@ -158,7 +145,7 @@ def _sums(
     rows, device = dy.numel() // columns, dy.device
     strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device)
     out = torch.empty(columns, dtype=dtype, device=device)
-    shares = MEMORY.of(strips.numbers, device)
+    shares = MEMORY.of((strips.numbers,), device)
     shift = x if bias is None else bias
     whole = columns % strips.cut[-1] == 0
     values = (rows, columns, kind, bias is not None, whole, *strips.cut)

@@ -1,8 +1,8 @@
 """How the programs of one row tell each other their partial results while all of them run.
 
-Those of a cluster send them to each other. Where they are too many for one, each leaves a pair of
-numbers as one word, which is never zero, and waits until no word of its row is zero. A word is
-written whole, so nothing else needs an order.
+Those of a cluster send them to each other. Without clusters, each leaves a pair of numbers as one
+word, which is never zero, and waits until no word of its row is zero; so do the clusters of a row
+that is too long for one. A word is written whole, so nothing else needs an order.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import driver
 
-from onnxtrain.kernels.fast.cluster import opened, swapped
+from onnxtrain.kernels.fast.approx import LOG2_E, two_to
+from onnxtrain.kernels.fast.axis import Parts
+from onnxtrain.kernels.fast.cluster import numbered, opened, swapped
 from onnxtrain.kernels.fast.launch import multiprocessors
 
 LEAST = 1 << 22
 """Elements below which a wait takes longer than torch."""
 LAUNCHES = 4
 """So many launches may run at once, of each of which one row's programs wait for the last."""
+_KEPT: dict[tuple[torch.device, int], Tensor] = {}
 
 
 def fits(parts: int, like: Tensor, together: int) -> bool:
@@ -32,6 +36,29 @@ def board(words: int, device: torch.device) -> Tensor:
     return torch.zeros(1 + words, dtype=torch.int64, device=device)
 
 
+def words_for(rows: int, cut: Parts, like: Tensor) -> Tensor:
+    """Memory for the words of all rows, which one cluster a row does without."""
+    if cut.at_once:
+        return like
+    if cut.together == 1:
+        return board(rows * cut.number, like.device)
+    return _kept(rows * cut.number * (cut.number // cut.together), like.device)
+
+
+def _kept(words: int, device: torch.device) -> Tensor:
+    """The same for clusters, which make all words zero again, so that those on a stream share it.
+
+    A recorded launch may be replayed beside any other, so it has memory of its own.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        return board(words, device)
+    key = device, driver.active.get_current_stream(device.index)
+    found = _KEPT.get(key)
+    if found is None or len(found) <= words:
+        found = _KEPT[key] = board(words, device)
+    return found
+
+
 @triton.jit
 def turn(words):
     """Number of this program in the order in which programs began.
@@ -43,10 +70,11 @@ def turn(words):
 
 
 @triton.jit
-def leave(word, first, second):
+def leave(word, first, second, there=None):
     """Write a pair of float32 numbers, not both zero, where the others look for it."""
     high = first.to(tl.int32, bitcast=True).to(tl.int64) << 32
-    tl.atomic_xchg(word, high | second.to(tl.uint32, bitcast=True).to(tl.int64), sem="relaxed")
+    pair = high | second.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(word, pair, there, sem="relaxed")
 
 
 @triton.jit
@@ -67,34 +95,73 @@ def collect(word, there):
 
 
 @triton.jit
-def entered(words, CLUSTERED: tl.constexpr):
-    """Number of this program, and where its box is, if it is one of a cluster."""
-    if CLUSTERED:
-        number, box = tl.program_id(0).to(tl.int64), opened()
+def entered(words, PARTS: tl.constexpr, S: tl.constexpr):
+    """Row and part of this program, and where its box is, if it is one of S in a cluster."""
+    box = 0
+    if S == 1:
+        number = turn(words)
+    elif S == PARTS:
+        number = tl.program_id(0).to(tl.int64)
+        box = opened()
     else:
-        number, box = turn(words), 0
-    return number, box
+        cluster = numbered(words, tl.num_programs(0) // S).to(tl.int64)
+        number = cluster * S + tl.program_id(0) % S
+        box = opened()
+    return number // PARTS, (number % PARTS).to(tl.int32), box
+
+
+@triton.jit
+def joined(firsts, seconds):
+    """The pair of all: the largest value, and the sum of what was summed below it."""
+    top = tl.max(firsts, 0)
+    safe = tl.where(top == float("-inf"), 0.0, top)
+    return top, tl.sum(seconds * two_to((firsts - safe) * LOG2_E), 0)
 
 
 @triton.jit
 def of_row(
     words,
     box,
-    number,
     row,
+    part,
     first,
     second,
     PARTS: tl.constexpr,
     P: tl.constexpr,
-    CLUSTERED: tl.constexpr,
+    S: tl.constexpr,
 ):
-    """The pairs of all parts of a row, of which this program has one; -∞ and 0 where none are."""
-    if CLUSTERED:
-        firsts, seconds = swapped(box, first, second, P)
-    else:
-        leave(words + 1 + number, first, second)
+    """The pairs of all parts of a row, or of its clusters; -∞ and 0 where none are."""
+    if S == 1:
+        leave(words + 1 + row * PARTS + part, first, second)
         there = tl.arange(0, P) < PARTS
-        firsts, seconds = collect(words + 1 + row * PARTS + tl.arange(0, P), there)
-        firsts = tl.where(there, firsts, float("-inf"))
-        seconds = tl.where(there, seconds, 0.0)
+        firsts, seconds = _collected(words + 1 + row * PARTS + tl.arange(0, P), there)
+    else:
+        firsts, seconds = swapped(box, first, second, S)
+        if S < PARTS:
+            first, second = joined(firsts, seconds)
+            firsts, seconds = _of_clusters(words, row, part, first, second, PARTS // S, P // S, S)
     return firsts, seconds
+
+
+@triton.jit
+def _of_clusters(
+    words, row, part, first, second, G: tl.constexpr, P: tl.constexpr, S: tl.constexpr
+):
+    """The pairs of the G clusters of a row.
+
+    Each program has a word of every cluster for itself, so none is read by two, and clears them.
+    """
+    rank, cluster, every = part % S, part // S, tl.arange(0, P)
+    there = every < G
+    leave(words + 1 + ((row * G + every) * S + rank) * G + cluster, first, second, there)
+    own = words + 1 + ((row * G + cluster) * S + rank) * G + every
+    firsts, seconds = _collected(own, there)
+    tl.debug_barrier()  # all warps have seen them
+    tl.store(own, tl.zeros((P,), tl.int64), there)
+    return firsts, seconds
+
+
+@triton.jit
+def _collected(word, there):
+    firsts, seconds = collect(word, there)
+    return tl.where(there, firsts, float("-inf")), tl.where(there, seconds, 0.0)

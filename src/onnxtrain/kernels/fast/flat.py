@@ -53,9 +53,10 @@ class Flat(NamedTuple):
     def cut(self, whole: Tensor) -> list[Tensor]:
         """The tensors out of a piece of the right length; to autograd they are no views of it."""
         pieces: list[Tensor] = []
-        parts = whole.split_with_sizes([run.length for run in self.runs])
+        parts = torch.unsafe_split_with_sizes(whole, [run.length for run in self.runs])
         for part, (_, row, sizes) in zip(parts, self.runs, strict=True):
-            pieces += torch.unsafe_split_with_sizes(part.view(-1, *row), sizes)
+            rows = part.view(-1, *row) if row else part
+            pieces += torch.unsafe_split_with_sizes(rows, sizes)
         found = [pieces[place] for place in self.order]
         for place in self.single:
             found[place] = found[place][0]

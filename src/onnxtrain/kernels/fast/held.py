@@ -118,7 +118,8 @@ def of_all(
     CLUSTERED: tl.constexpr,
 ):
     """The largest score of all parts of a row, and the sum, in the same order for all of them."""
-    tops, sums = of_row(words, box, number, row, top, total, PARTS, P, CLUSTERED)
+    S: tl.constexpr = PARTS if CLUSTERED else 1
+    tops, sums = of_row(words, box, row, number % PARTS, top, total, PARTS, P, S)
     return _together(tops, sums, None, EXACT)
 
 

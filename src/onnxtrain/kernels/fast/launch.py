@@ -48,16 +48,22 @@ def _add_pairs(a, b, c, d):
 
 
 @triton.jit
-def row_sums(a, b, TOGETHER: tl.constexpr):
-    """Sums of two tiles along their rows, by one exchange between warps if they go together.
+def both_sums(a, b, AXIS: tl.constexpr, TOGETHER: tl.constexpr):
+    """Sums of two tiles along an axis, by one exchange between warps if they go together.
 
     An interpreter, which would take the pairs one by one, adds one tile after the other.
     """
     if TOGETHER:
-        first, second = tl.reduce((a, b), 1, _add_pairs)
+        first, second = tl.reduce((a, b), AXIS, _add_pairs)
     else:
-        first, second = tl.sum(a, 1), tl.sum(b, 1)
+        first, second = tl.sum(a, AXIS), tl.sum(b, AXIS)
     return first, second
+
+
+@triton.jit
+def row_sums(a, b, TOGETHER: tl.constexpr):
+    """The same along the rows of two tiles."""
+    return both_sums(a, b, 1, TOGETHER)
 
 
 @triton.jit
@@ -68,11 +74,16 @@ def strip(columns, C: tl.constexpr):
 
 
 @triton.jit
-def places(first, rows, columns, column, fits, R: tl.constexpr):
-    """Where R rows of a strip lie, and which of these elements there are."""
-    row = first + tl.arange(0, R)
-    mask = (row < rows)[:, None] & fits[None, :]
-    return row.to(tl.int64)[:, None] * columns + column[None, :], mask
+def places(first, rows, columns, column, fits, WHOLE: tl.constexpr, R: tl.constexpr):
+    """Where R rows of a strip lie, and which of these elements there are.
+
+    Only where they begin takes 64 bits. WHOLE: each column of the strip is there.
+    """
+    row = tl.arange(0, R)[:, None]
+    mask = row < rows - first
+    if not WHOLE:
+        mask = mask & fits[None, :]
+    return tl.cast(first, tl.int64) * columns + (row * columns + column[None, :]), mask
 
 
 @triton.jit

@@ -63,7 +63,7 @@ def _adam_w(
     COPY: tl.constexpr,
     C: tl.constexpr,
 ):
-    item, start, left = place(chunks, C)
+    item, start, left = place(chunks, tl.program_id(0))
     if SKIP:
         left = tl.where(tl.load(skip) != 0, 0, left)
     weights = pointer_to(table, item, start, WEIGHT)
@@ -140,7 +140,7 @@ def _sgd(
     COPY: tl.constexpr,
     C: tl.constexpr,
 ):
-    item, start, left = place(chunks, C)
+    item, start, left = place(chunks, tl.program_id(0))
     if SKIP:
         left = tl.where(tl.load(skip) != 0, 0, left)
     if DEVICE:

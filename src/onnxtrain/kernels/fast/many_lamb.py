@@ -2,7 +2,8 @@
 
 The first makes the numbers of each tensor. The next makes Adam's step and adds squares of weights
 and steps chunk by chunk, the third has one program a tensor that makes its rate of these sums, and
-the last moves the weights. Results of a kind lie in one piece of memory.
+the last moves the weights, from the end, which is in the cache. Results of a kind lie in one piece
+of memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import chunks as laid_out
 from onnxtrain.kernels.fast.adam import correction, divisor
+from onnxtrain.kernels.fast.approx import NATIVE, rounded
 from onnxtrain.kernels.fast.chunks import (
     Part,
     chunks_of,
@@ -26,7 +28,12 @@ from onnxtrain.kernels.fast.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import both_sums
 
+RATE_CHUNK, RATE_WARPS = 8192, 32
+"""Sums of so many chunks are under way at once: a large tensor has tens of thousands of them."""
+DIRECTION_REGISTERS = 72
+"""With more, which the compiler would take, one program less fits on a multiprocessor."""
 NUMBERS = 9
 """Of a tensor: alpha, 1 - alpha, beta, 1 - beta, decay, epsilon, both corrections, the divisor."""
 _WIDTH = tl.constexpr(NUMBERS)
@@ -105,7 +112,7 @@ def _direction(
     C: tl.constexpr,
 ):
     """New moments, the step in the type of the gradient, and sums of squares of the chunk."""
-    item, start, left = place(chunks, C)
+    item, start, left = place(chunks, tl.program_id(0))
     inputs = (
         pointer_to(table, item, start, WEIGHT),
         pointer_to(table, item + tensors, start, GRADIENT),
@@ -133,18 +140,21 @@ def _direction_chunk(inputs, outputs, row, goes, left, WHOLE: tl.constexpr, C: t
     steps, new_firsts, new_seconds = outputs
     weight, gradient = read(weights, left, WHOLE, C), read(gradients, left, WHOLE, C)
     first, second = read(firsts, left, WHOLE, C), read(seconds, left, WHOLE, C)
+    alpha, rest_of_alpha = tl.load(row), tl.load(row + 1)
+    beta, rest_of_beta = tl.load(row + 2), tl.load(row + 3)
+    decay, epsilon = tl.load(row + 4), tl.load(row + 5)
+    first_correction, second_correction = tl.load(row + 6), tl.load(row + 7)
     g = gradient / tl.load(row + 8)
-    m = first * tl.load(row) + g * tl.load(row + 1)
-    v = second * tl.load(row + 2) + g * g * tl.load(row + 3)
-    root = tl.sqrt(v / tl.load(row + 7)) + tl.load(row + 5)
-    d = tl.load(row + 4) * weight + m / tl.load(row + 6) / root
+    m = first * alpha + g * rest_of_alpha
+    v = second * beta + g * g * rest_of_beta
+    d = decay * weight + m / first_correction / (tl.sqrt(v / second_correction) + epsilon)
     finite = _is_finite(d)
-    d = tl.where(finite, d, 0.0).to(steps.dtype.element_ty)
+    d = rounded(tl.where(finite, d, 0.0), steps.dtype.element_ty)
     write(steps, tl.where(goes, d.to(tl.float32), gradient), left, WHOLE, C)
     write(new_firsts, tl.where(finite & goes, m, first), left, WHOLE, C)
     write(new_seconds, tl.where(finite & goes, v, second), left, WHOLE, C)
     d = d.to(tl.float32)
-    return tl.sum(weight * weight, 0), tl.sum(d * d, 0)
+    return both_sums(weight * weight, d * d, 0, NATIVE)
 
 
 @Compiled
@@ -161,7 +171,7 @@ def _rates(memory, chunks, rate, low, high, count, C: tl.constexpr):
         at = start + tl.arange(0, C)
         weights += tl.load(memory + at, at < end, 0.0)
         steps += tl.load(memory + count + at, at < end, 0.0)
-    weight, step = tl.sum(weights, 0), tl.sum(steps, 0)
+    weight, step = both_sums(weights, steps, 0, NATIVE)
     ratio = tl.sqrt(weight / step).to(tl.float32)
     # comparisons leave what is not a number as it is
     ratio = tl.where(ratio > high, high, ratio)
@@ -187,10 +197,11 @@ def _move(
     LISTS: tl.constexpr,
     WEIGHT: tl.constexpr,
     MIXED: tl.constexpr,
+    STEPS: tl.constexpr,
     C: tl.constexpr,
 ):
-    """New weights, the step that was taken, and weights of another type."""
-    item, start, left = place(chunks, C)
+    """New weights, the step that was taken if it is asked for, and weights of another type."""
+    item, start, left = place(chunks, count - 1 - tl.program_id(0))
     weights = pointer_to(table, item, start, WEIGHT)
     news = piece_of(results, table, item + LISTS * tensors, start)
     taken = piece_of(steps, table, item + LISTS * tensors, start)
@@ -203,13 +214,22 @@ def _move(
     lists = (weights, taken, news, mixed, others)
     rate = tl.load(memory + 2 * count + item * _WIDTH + 8)
     if left >= C:
-        _move_chunk(lists, rate, goes, left, MIXED is not None, True, C)
+        _move_chunk(lists, rate, goes, left, MIXED is not None, STEPS, True, C)
     else:
-        _move_chunk(lists, rate, goes, left, MIXED is not None, False, C)
+        _move_chunk(lists, rate, goes, left, MIXED is not None, STEPS, False, C)
 
 
 @triton.jit
-def _move_chunk(lists, rate, goes, left, MIXED: tl.constexpr, WHOLE: tl.constexpr, C: tl.constexpr):
+def _move_chunk(
+    lists,
+    rate,
+    goes,
+    left,
+    MIXED: tl.constexpr,
+    STEPS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    C: tl.constexpr,
+):
     weights, steps, results, mixed, copies = lists
     weight, step = read(weights, left, WHOLE, C), read(steps, left, WHOLE, C)
     delta = step * -rate
@@ -217,8 +237,9 @@ def _move_chunk(lists, rate, goes, left, MIXED: tl.constexpr, WHOLE: tl.constexp
     finite = _is_finite(new)
     new = tl.where(finite & goes, new, weight)
     write(results, new, left, WHOLE, C)
-    # a step that is not taken is the gradient, which was left there
-    write(steps, tl.where(goes, tl.where(finite, delta, 0.0), step), left, WHOLE, C)
+    if STEPS:
+        # a step that is not taken is the gradient, which was left there
+        write(steps, tl.where(goes, tl.where(finite, delta, 0.0), step), left, WHOLE, C)
     if MIXED:
         write(copies, tl.where(goes, new, read(mixed, left, WHOLE, C)), left, WHOLE, C)
 
@@ -229,11 +250,13 @@ def lamb(
     fixed: Tensor,
     scalars: Scalars,
     ratios: tuple[float, float],
+    with_steps: bool = True,
 ) -> None:
     """One step of LAMB over lists that were laid out, starts of results being behind addresses.
 
     They are weights, gradients, both moments, and perhaps weights of another type. Fixed numbers
-    are a row a tensor. Results are the inputs if there is an update signal that is 0.
+    are a row a tensor. Results are the inputs if there is an update signal that is 0. What is left
+    where steps belong is of no use if these are not asked for.
     """
     kinds, tensors, table, chunks, count = part
     sums = 2 * count
@@ -261,8 +284,11 @@ def lamb(
         *kinds[:4],
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
+        maxnreg=DIRECTION_REGISTERS,
     )
-    _rates[(tensors,)](memory, chunks, rate, *map(float, ratios), count, 1024, num_warps=4)
+    _rates[(tensors,)](
+        memory, chunks, rate, *map(float, ratios), count, RATE_CHUNK, num_warps=RATE_WARPS
+    )
     _move[(count,)](
         memory,
         table,
@@ -277,6 +303,7 @@ def lamb(
         len(kinds),
         kinds[0],
         None if results.mixed is None else kinds[4],
+        with_steps,
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
     )

@@ -27,7 +27,7 @@ from onnxtrain.kernels.fast.launch import power
 @Compiled
 @triton.jit
 def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr):
-    item, start, left = place(chunks, C)
+    item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     tl.store(results + first + tl.program_id(0), tl.sum(value * value, 0))
 
@@ -52,7 +52,7 @@ def _root(results, most, count, C: tl.constexpr):
 def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
     factor = tl.load(results + 1)
     if factor < 1.0:
-        item, start, left = place(chunks, C)
+        item, start, left = place(chunks, tl.program_id(0))
         data = pointer_to(table, item, start, KIND)
         value = read_any(data, left, C) * factor
         if left >= C:
@@ -73,7 +73,7 @@ def _finite(
     C: tl.constexpr,
 ):
     """Clear the flag if the chunk has an infinite number or one that is none."""
-    item, start, left = place(chunks, C)
+    item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     if INFINITE and NAN:
         # a product with 0 is not a number then, and so is every sum with it

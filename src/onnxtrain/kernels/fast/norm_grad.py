@@ -38,6 +38,8 @@ LAUNCHES = {
 """By the bytes of an element, and the longest row."""
 LONGER = Launch(32, 4, 8, 3)
 """For rows that threads with more elements fill better."""
+MANY, SMALLER = 1 << 25, Launch(32, 2, 8, 3)
+"""From so many elements on, the same with smaller programs, if no residual is read, too."""
 
 
 @Compiled
@@ -127,10 +129,11 @@ def takes(scale: Tensor, *statistics: Tensor) -> bool:
 
 
 @functools.cache
-def tile_of(columns: int, itemsize: int, matrices: int) -> Tile:
+def tile_of(columns: int, itemsize: int, matrices: int, many: bool = False) -> Tile:
     """How programs take rows of so many elements: with fewer idle lanes, else fewer elements."""
     first = next(plan for most, plan in LAUNCHES[itemsize].items() if columns <= most)
-    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (first, LONGER)]
+    longer = SMALLER if many and matrices == 2 else LONGER
+    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (first, longer)]
     return min(tiles, key=lambda tile: tile.width * tile.chunks)
 
 
@@ -157,7 +160,7 @@ class Plan(NamedTuple):
 @functools.lru_cache(1024)
 def _plan(rows: int, columns: int, itemsize: int, device: torch.device, *flags: bool) -> Plan:
     centred, residual, summed = flags
-    tile = tile_of(columns, itemsize, 3 if residual else 2)
+    tile = tile_of(columns, itemsize, 3 if residual else 2, rows * columns >= MANY)
     kinds, count = 1 + centred + summed, tile.programs(rows, device)
     return Plan(
         (count,),
@@ -186,7 +189,7 @@ def norm_grad(
     columns, device = scale.numel(), x.device
     flags = mean is not None, residual is not None, summed
     plan = _plan(x.numel() // columns, columns, x.dtype.itemsize, device, *flags)
-    shares = MEMORY.of(plan.numbers, device)
+    shares = MEMORY.of((plan.numbers,), device)
     dx, sums = torch.empty_like(x), scale.new_empty(plan.shape)
     _grad[plan.grid](
         dx,

@@ -7,7 +7,6 @@ the sum itself takes time.
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.scratch import Memory
 
-KEPT = 1 << 21
-"""Numbers that a stream keeps for its launches to share; more are allocated by each of them."""
 FEW = 2048
 """Sums that are made in narrow strips, so that more programs make them."""
 NARROW, WIDE = 16, 32
@@ -32,27 +29,8 @@ PER_THREAD = 64
 """Most numbers that a thread reads at once."""
 
 
-class Memory(threading.local):
-    """Memory for shares; what a thread launches on one stream follows each other and shares it.
-
-    A recorded launch may be replayed beside any other, so it has memory of its own.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[torch.device, int], Tensor] = {}
-
-    def of(self, numbers: int, device: torch.device) -> Tensor:
-        """At least so many numbers in float32 for a launch on the current stream."""
-        if numbers > KEPT or interpreted() or torch.cuda.is_current_stream_capturing():
-            return torch.empty(numbers, device=device)
-        key = device, driver.active.get_current_stream(device.index)
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = torch.empty(KEPT, device=device)
-        return found
-
-
-MEMORY = Memory()
+MEMORY = Memory(lambda sizes, device: torch.empty(sizes, device=device), 1 << 21)
+"""Of one size: so many shares in float32."""
 
 
 @functools.cache

@@ -21,10 +21,22 @@ from onnxtrain.kernels.fast.axis import (
     parts_of,
     row_part,
     tile_of,
+    tile_warps,
+    whole_rows,
 )
 from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import board, collect, entered, fits, leave, of_row, turn
+from onnxtrain.kernels.fast.exchange import (
+    board,
+    collect,
+    entered,
+    fits,
+    joined,
+    leave,
+    of_row,
+    turn,
+    words_for,
+)
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 TOGETHER = {2: 4096, 4: 2048}
@@ -32,10 +44,18 @@ TOGETHER = {2: 4096, 4: 2048}
 PER_THREAD = 16
 SHORT_ROW = 128
 """Elements of rows of which half as many go together, in float32."""
+ALONE = 1024
+"""Elements of rows of which a program has one."""
 PART = 8192
-LONGEST_PART = 16384
-PART_WARPS = 4
-PART_REGISTERS = {2: 72, 4: 96}
+PART_LAUNCHES = {
+    2: {8192: (4, 72), 16384: (4, 96), 32768: (8, 80)},
+    4: {8192: (4, 96), 16384: (8, 96)},
+}
+"""Warps of a part and registers of a thread, by the bytes of an element and the part's length."""
+ODD_LAUNCHES = {2: {8192: (4, 72), 16384: (8, 96)}, 4: PART_LAUNCHES[4]}
+"""The same for rows that are not of whole groups of 16 bytes: elements are read one by one."""
+CLUSTER = 8
+"""Programs of a cluster of which a row has several."""
 LONGEST_ROW = 1 << 20
 LN_2 = tl.constexpr(0.6931471805599453)
 TILE = 32768
@@ -73,10 +93,7 @@ def _held_result(held, top, total, LOG: tl.constexpr):
 @Compiled
 @triton.jit
 def _rows(y, x, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None]
-    column = tl.arange(0, C)[None, :]
-    mask = (row < rows) & (column < columns)
-    at = row * columns + column
+    at, mask = whole_rows(rows, columns, R, C)
     value = tl.load(x + at, mask, float("-inf")).to(tl.float32)
     top = _finite(tl.max(value, 1))[:, None]
     total = tl.sum(_raised(value, top), 1)[:, None]
@@ -95,8 +112,8 @@ def _largest(held, zero):
 @triton.jit
 def _joined(tops, sums):
     """The largest value of all parts, and the sum of all, along the first axis."""
-    top = _finite(tl.max(tops, 0))
-    return top, tl.sum(sums * _raised(tops, top), 0)
+    top, total = joined(tops, sums)
+    return _finite(top), total
 
 
 @Compiled
@@ -111,24 +128,23 @@ def _parts(
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
-    CLUSTERED: tl.constexpr,
+    S: tl.constexpr,
 ):
-    number, box = entered(words, CLUSTERED)
-    row, part = number // PARTS, (number % PARTS).to(tl.int32)
+    row, part, box = entered(words, PARTS, S)
     column = part * C + tl.arange(0, C)
     mask = column < columns
     at = row * columns + column
     held = tl.load(x + at, mask, float("-inf"))
     top, held = _largest(held, zero)
     total = tl.sum(_raised(widened(held), _finite(top)), 0)
-    tops, sums = of_row(words, box, number, row, top, total, PARTS, P, CLUSTERED)
+    tops, sums = of_row(words, box, row, part, top, total, PARTS, P, S)
     top, total = _joined(tops, sums)
     held = unchanged(held, zero)
     result = _held_result(held, top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
-_clusters = Compiled(InClusters(_parts.function))
+_clusters = Compiled(InClusters(_parts.function, "S"))
 
 
 @Compiled
@@ -178,8 +194,8 @@ def takes(x: Tensor, axis: int) -> bool:
         return False
     size, inner = extent(x, axis)
     if inner == 1:
-        cut = parts_of(size, PART, LONGEST_PART, x.device)
-        return cut.clustered or fits(cut.number, x, 4)
+        cut = parts_of(size, PART, max(_part_launches(x, size)), CLUSTER, x.device)
+        return cut.at_once or fits(cut.number, x, 4)
     tall, _ = tile_of(x, size, inner, TILE)
     return fits(cdiv(size, tall), x, 1) and one_of_few(size, inner)
 
@@ -200,7 +216,7 @@ def _rows_together(size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
     part = row_part(size, PART)
     share = 2 if of == 4 and part <= SHORT_ROW else 1
-    together = max(1, TOGETHER[of] // (part * share))
+    together = 1 if part >= ALONE else TOGETHER[of] // (part * share)
     return part, together, warps(part * together, PER_THREAD // share)
 
 
@@ -214,23 +230,30 @@ def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     _long_rows(y, x, size, log)
 
 
+def _part_launches(x: Tensor, size: int) -> dict[int, tuple[int, int]]:
+    """Lengths that a row's parts may have, with the warps and registers of each."""
+    of = x.dtype.itemsize
+    return (ODD_LAUNCHES if size * of % 16 else PART_LAUNCHES)[of]
+
+
 def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
-    rows = x.numel() // size
-    count, part, clustered = parts_of(size, PART, LONGEST_PART, x.device)
-    launch = _clusters[(rows,)] if clustered else _parts[(rows * count,)]
-    launch(
+    rows, launches = x.numel() // size, _part_launches(x, size)
+    cut = parts_of(size, PART, max(launches), CLUSTER, x.device)
+    threads, registers = launches[cut.size]
+    launch = _parts if cut.together == 1 else _clusters
+    launch[(rows * cut.number // cut.together,)](
         y,
         x,
-        x if clustered else board(rows * count, x.device),
+        words_for(rows, cut, x),
         0,
         size,
         log,
-        count,
-        power(count),
-        part,
-        clustered,
-        num_warps=part // PART * PART_WARPS,
-        maxnreg=PART_REGISTERS[x.dtype.itemsize],
+        cut.number,
+        power(cut.number),
+        cut.size,
+        cut.together,
+        num_warps=threads,
+        maxnreg=registers,
     )
 
 
@@ -251,6 +274,6 @@ def _other_axis(y: Tensor, x: Tensor, size: int, inner: int, log: bool) -> None:
         power(parts),
         tall,
         wide,
-        num_warps=warps(tall * wide, TILE_PER_THREAD, 32),
+        num_warps=tile_warps(tall * wide, TILE, TILE_PER_THREAD),
         maxnreg=TILE_REGISTERS[of],
     )

@@ -21,10 +21,21 @@ from onnxtrain.kernels.fast.axis import (
     parts_of,
     row_part,
     tile_of,
+    tile_warps,
+    whole_rows,
 )
 from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import board, collect, entered, fits, leave_one, of_row, turn
+from onnxtrain.kernels.fast.exchange import (
+    board,
+    collect,
+    entered,
+    fits,
+    leave_one,
+    of_row,
+    turn,
+    words_for,
+)
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 TOGETHER = 2048
@@ -34,6 +45,8 @@ PART = 8192
 LONGEST_PART = {2: 16384, 4: 8192}
 PART_WARPS = 4
 PART_REGISTERS = {2: 96, 4: 168}
+CLUSTER = 4
+"""Programs of a cluster of which a row has several."""
 LONGEST_ROW = 1 << 20
 TILE = {2: 32768, 4: 16384}
 TILE_PER_THREAD = {2: 64, 4: 32}
@@ -54,10 +67,7 @@ def _result(dy, y, total, LOG: tl.constexpr):
 @Compiled
 @triton.jit
 def _rows(dx, dy, y, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None]
-    column = tl.arange(0, C)[None, :]
-    mask = (row < rows) & (column < columns)
-    at = row * columns + column
+    at, mask = whole_rows(rows, columns, R, C)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
     wide, out = dy_in.to(tl.float32), y_in.to(tl.float32)
@@ -78,10 +88,9 @@ def _parts(
     PARTS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
-    CLUSTERED: tl.constexpr,
+    S: tl.constexpr,
 ):
-    number, box = entered(words, CLUSTERED)
-    row, part = number // PARTS, (number % PARTS).to(tl.int32)
+    row, part, box = entered(words, PARTS, S)
     column = part * C + tl.arange(0, C)
     mask = column < columns
     at = row * columns + column
@@ -89,14 +98,14 @@ def _parts(
     y_in = tl.load(y + at, mask, 0.0)
     own = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
     one = tl.full((), 1.0, tl.float32)
-    _, sums = of_row(words, box, number, row, one, own, PARTS, P, CLUSTERED)
+    _, sums = of_row(words, box, row, part, one, own, PARTS, P, S)
     total = tl.sum(sums, 0)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
     result = _result(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
-_clusters = Compiled(InClusters(_parts.function))
+_clusters = Compiled(InClusters(_parts.function, "S"))
 
 
 @Compiled
@@ -145,8 +154,8 @@ def takes(y: Tensor, axis: int) -> bool:
         return False
     (size, inner), of = extent(y, axis), y.dtype.itemsize
     if inner == 1:
-        cut = parts_of(size, PART, LONGEST_PART[of], y.device)
-        return cut.clustered or fits(cut.number, y, 3)
+        cut = parts_of(size, PART, LONGEST_PART[of], CLUSTER, y.device)
+        return cut.at_once or fits(cut.number, y, 3)
     tall, _ = tile_of(y, size, inner, TILE[of])
     return fits(cdiv(size, tall), y, 1) and one_of_few(size, inner)
 
@@ -182,21 +191,21 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 
 def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows, of = y.numel() // size, y.dtype.itemsize
-    count, part, clustered = parts_of(size, PART, LONGEST_PART[of], y.device)
-    launch = _clusters[(rows,)] if clustered else _parts[(rows * count,)]
-    launch(
+    cut = parts_of(size, PART, LONGEST_PART[of], CLUSTER, y.device)
+    launch = _parts if cut.together == 1 else _clusters
+    launch[(rows * cut.number // cut.together,)](
         dx,
         dy,
         y,
-        y if clustered else board(rows * count, y.device),
+        words_for(rows, cut, y),
         0,
         size,
         log,
-        count,
-        power(count),
-        part,
-        clustered,
-        num_warps=part // PART * PART_WARPS,
+        cut.number,
+        power(cut.number),
+        cut.size,
+        cut.together,
+        num_warps=cut.size // PART * PART_WARPS,
         maxnreg=PART_REGISTERS[of],
     )
 
@@ -219,6 +228,6 @@ def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: b
         power(parts),
         tall,
         wide,
-        num_warps=warps(tall * wide, TILE_PER_THREAD[of], 32),
+        num_warps=tile_warps(tall * wide, TILE[of], TILE_PER_THREAD[of]),
         maxnreg=TILE_REGISTERS,
     )

@@ -108,7 +108,7 @@ def side_by_side(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     out = first.new_empty((*first.shape[:-1], columns))
     rows, device = first.numel() // width, first.device
     strips = strips_of(plan, rows, width, first.dtype.itemsize, device, len(parts))
-    sums, shares = first.new_empty(columns), MEMORY.of(strips.numbers, device)
+    sums, shares = first.new_empty(columns), MEMORY.of((strips.numbers,), device)
     _side_by_side[strips.grid](
         shares,
         out,
@@ -131,7 +131,7 @@ def drop_grad(dy: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     rows, device = dy.numel() // columns, dy.device
     strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device)
     dx, sums = torch.empty_like(dy), dy.new_empty(columns)
-    shares, kept = MEMORY.of(strips.numbers, device), mask.view(torch.uint8)
+    shares, kept = MEMORY.of((strips.numbers,), device), mask.view(torch.uint8)
     values = (1 / (1 - rate), rows, columns, *strips.cut)
     _dropped[strips.grid](shares, dx, dy, kept, *values, **strips.options)
     strips.sums.add(sums, shares)

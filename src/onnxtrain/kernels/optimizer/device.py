@@ -19,6 +19,7 @@ from onnxtrain.kernels.optimizer.lists import (
     Tensors,
     cast,
     common,
+    filled,
     fused_adam_w,
     store,
     times,
@@ -64,10 +65,6 @@ def adam_w(
     factor.
     """
     given = [*lists, *([] if copies is None else [copies])]
-    if not all(map(Tensor.numel, given[0])):
-        given = [[t for t in items if t.numel()] for items in given]
-    if not given[0]:
-        return
     if together(*given, smallest=0):
         decays = (0.0, form.decay) if form.after else (form.decay, 0.0)
         many = fast.load("many")
@@ -76,6 +73,9 @@ def adam_w(
         )
         if many.adam_w_by(given, numbers, form.betas, decays, factor, skipped):
             return
+    given = filled(given)
+    if not given[0]:
+        return
     given[1] = times(given[1], factor)
     exact = any(weight.dtype is torch.float64 for weight in given[0])
     (_exact if exact else _portable)(given[:4], rate, step, form, skipped)
@@ -139,13 +139,12 @@ def descend(
     factor: Tensor | None = None,
 ) -> None:
     """w -= rate * factor * g for every weight, unless ``skipped`` is 1."""
-    if not all(map(Tensor.numel, weights)):
-        weights, gradients = ([t for t in items if t.numel()] for items in (weights, gradients))
-    if not weights:
-        return
     if together(weights, gradients, smallest=0) and fast.load("many").sgd(
         weights, gradients, lr=rate, factor=factor, skip=skipped
     ):
+        return
+    weights, gradients = filled([weights, gradients])
+    if not weights:
         return
     gradients = times(gradients, factor)
     work = common([weights, gradients])

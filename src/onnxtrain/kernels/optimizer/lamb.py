@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -62,13 +63,14 @@ def lamb_optimizer(
     forms, ratios = Forms(*map(tuple, lists)), (ratio_min, ratio_max)
     used = step if do_bias_correction else None
     shared = Shared(r, used, loss_scale, gradient_norm, update_signal, ratios)
-    made = updated_together(columns, forms, shared)
-    for index in range(count):
-        if index in made:
-            outputs += made[index]
-        else:
-            p = Group(*(column[index] for column in columns))  # type: ignore[arg-type]
-            outputs += _updated(p, Form(*(numbers[index] for numbers in forms)), shared)
+    taken = [any(wanted[1 + place :: GROUP]) for place in range(GROUP)]
+    made, left = updated_together(columns, forms, shared, taken)
+    for index in left:
+        p = Group(*(column[index] for column in columns))  # type: ignore[arg-type]
+        new = _updated(p, Form(*(numbers[index] for numbers in forms)), shared)
+        for column, value in zip(made, new, strict=True):
+            column[index] = value
+    outputs += itertools.chain.from_iterable(zip(*made, strict=True))
     return outputs[: len(wanted)]
 
 
@@ -127,7 +129,7 @@ def _columns(tensors: Sequence[Tensor | None]) -> Columns:
         raise ValueError(f"parameters come in groups of {GROUP} inputs, there are {len(tensors)}")
     columns = [tensors[place::GROUP] for place in range(GROUP)]
     for column in columns[:-1]:
-        if any(tensor is None for tensor in column):
+        if type(None) in set(map(type, column)):
             index = next(i for i, tensor in enumerate(column) if tensor is None)
             raise ValueError(f"group {index} lacks weights, gradient or a moment")
     return Columns(*columns)  # type: ignore[arg-type]

@@ -67,24 +67,38 @@ class Shared(NamedTuple):
     ratios: tuple[float, float]
 
 
-Results = tuple[Tensor | None, ...]
+Results = list[list[Tensor | None]]
+"""New values of all parameters, in the order of ``Columns``."""
 _known: collections.OrderedDict[tuple[Forms, torch.device], Tensor] = collections.OrderedDict()
 
 
-def updated_together(columns: Columns, forms: Forms, shared: Shared) -> dict[int, Results]:
-    """New values of the parameters that Triton takes, by their numbers."""
-    if not all(t is None or t.is_cuda for t in shared[:5]) or not _usual(forms):
-        return {}
+def updated_together(
+    columns: Columns, forms: Forms, shared: Shared, taken: Sequence[bool]
+) -> tuple[Results, Sequence[int]]:
+    """New values of the parameters that Triton takes, and the numbers of the others.
+
+    Columns that nobody takes may have none.
+    """
+    count = len(columns.weights)
+    results: Results = [[None] * count for _ in columns]
+    if not all(t is None or t.is_cuda for t in shared[:5]):
+        return results, range(count)
     given = _lists(columns)
-    if given and fast.ready_lists(*given) and all(map(Tensor.numel, given[0])):
-        return dict(enumerate(_updated(given, forms, shared)))
-    found: dict[int, Results] = {}
+    if given and fast.ready_lists(*given):
+        made = _updated(given, forms, shared, taken)
+        if made:
+            return made, ()
+    left = {*range(count)}
     for indices in _kinds(columns):
         some = Forms(*(tuple(numbers[i] for i in indices) for numbers in forms))
         chosen = Columns(*([column[i] for i in indices] for column in columns))  # type: ignore[arg-type]
-        made = _updated(_lists(chosen), some, shared)
-        found |= dict(zip(indices, made, strict=False))
-    return found
+        made = _updated(_lists(chosen), some, shared, taken)
+        for column, values in zip(results, made, strict=False):
+            for index, value in zip(indices, values, strict=True):
+                column[index] = value
+        if made:
+            left -= {*indices}
+    return results, sorted(left)
 
 
 def _lists(columns: Columns) -> list[Sequence[Tensor]]:
@@ -93,11 +107,6 @@ def _lists(columns: Columns) -> list[Sequence[Tensor]]:
     if len(mixed) not in (0, len(columns.mixed)):
         return []
     return [*columns[:4], mixed] if mixed else [*columns[:4]]
-
-
-def _usual(forms: Forms) -> bool:
-    """Whether the kernels know what to make of the numbers."""
-    return 0 not in forms.max_norm and min(*forms.alpha, *forms.beta) >= 0
 
 
 def _kinds(columns: Columns) -> Sequence[list[int]]:
@@ -110,36 +119,43 @@ def _kinds(columns: Columns) -> Sequence[list[int]]:
     return list(kinds.values())
 
 
-def _updated(lists: list[Sequence[Tensor]], forms: Forms, shared: Shared) -> list[Results]:
-    """The same for lists of one type each without empty tensors; [] if Triton does not take them.
+def _updated(
+    lists: list[Sequence[Tensor]], forms: Forms, shared: Shared, taken: Sequence[bool]
+) -> Results:
+    """The same for lists of one type each; [] if Triton does not take them.
 
     They are those of ``Columns``, the last one only if it has tensors.
     """
     weights, device = lists[0], lists[0][0].device
-    # while a step is recorded nothing comes from memory of the host
-    recorded = torch.cuda.is_current_stream_capturing()
-    if weights[0].dtype is not torch.float32 or (recorded and (forms, device) not in _known):
+    sizes, *others = [tuple(map(Tensor.numel, items)) for items in lists]
+    if weights[0].dtype is not torch.float32 or 0 in sizes or {*others} != {sizes}:
         return []
     many, flat = fast.load("many_lamb"), fast.load("flat").Flat.of(weights)
-    part = fast.load("chunks").part_of(lists, flat.starts)
-    if part is None:
+    part, fixed = fast.load("chunks").part_of(lists, sizes, flat.starts), _fixed(forms, device)
+    if part is None or fixed is None:
         return []
     wholes = [torch.empty(flat.length, dtype=t[0].dtype, device=device) for t in lists]
     results = many.Results(*wholes, *[None] * (5 - len(wholes)))
-    many.lamb(part, results, _fixed(forms, device), many.Scalars(*shared[:5]), shared.ratios)
-    made = [flat.cut(whole) for whole in wholes]
-    made += [[None] * len(weights)] * (5 - len(made))
-    return list(zip(*made, strict=True))
+    many.lamb(part, results, fixed, many.Scalars(*shared[:5]), shared.ratios, taken[1])
+    return [
+        flat.cut(whole) if whole is not None and needed else [None] * len(weights)
+        for whole, needed in zip(results, taken, strict=True)
+    ]
 
 
-def _fixed(forms: Forms, device: torch.device) -> Tensor:
+def _fixed(forms: Forms, device: torch.device) -> Tensor | None:
     """The numbers that no step changes, kept on the device; a row for each parameter.
 
-    Alpha, 1 - alpha, beta, 1 - beta, decay, epsilon, logarithms of alpha and beta, most.
+    Alpha, 1 - alpha, beta, 1 - beta, decay, epsilon, logarithms of alpha and beta, most. None if
+    kernels do not know what to make of them.
     """
     key = (forms, device)
     found = _known.get(key)
     if found is None:
+        # while a step is recorded nothing comes from memory of the host
+        recorded = torch.cuda.is_current_stream_capturing()
+        if recorded or 0 in forms.max_norm or min(*forms.alpha, *forms.beta) < 0:
+            return None
         rows = [
             (f.alpha, 1 - f.alpha, f.beta, 1 - f.beta, f.decay, f.epsilon, *_logarithms(f), f[4])
             for f in map(Form, *forms)

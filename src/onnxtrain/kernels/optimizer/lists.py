@@ -41,6 +41,13 @@ def together(*lists: Tensors, smallest: int = fast.SMALLEST) -> bool:
     return all(fast.ready(items[0], smallest=0) for items in lists)
 
 
+def filled(lists: Sequence[Tensors]) -> list[Tensors]:
+    """The lists without the tensors that have no elements."""
+    if all(map(Tensor.numel, lists[0])):
+        return [*lists]
+    return [[t for t in items if t.numel()] for items in lists]
+
+
 def common(lists: Sequence[Tensors]) -> torch.dtype:
     """The type that holds the values of all lists."""
     found = lists[0][0].dtype

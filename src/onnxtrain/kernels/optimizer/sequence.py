@@ -21,6 +21,7 @@ from onnxtrain.kernels.optimizer.lists import (
     cast,
     check,
     common,
+    filled,
     fused_adam_w,
     store,
     times,
@@ -178,14 +179,13 @@ def _adam(
     epsilon: float,
 ) -> None:
     """AdamW over [weights, gradients, first moments, second moments], epsilon scaled by √c2."""
-    if not all(map(Tensor.numel, lists[0])):
-        lists = [[t for t in items if t.numel()] for items in lists]
-    if not lists[0]:
-        return
     corrections = (1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step))
     if together(*lists) and fast.load("many").adam_w(
         lists, rate, decay, betas, corrections, epsilon
     ):
+        return
+    lists = filled(lists)
+    if not lists[0]:
         return
     count = torch.full((), step, dtype=torch.float32, device=lists[0][0].device)
     fused_adam_w(lists, rate, count, betas, decay, epsilon)

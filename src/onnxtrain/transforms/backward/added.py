@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over, unique_name
+from onnxtrain.graph.edit import collected_names, detach, take_over, unique_name
 from onnxtrain.types import ONNX
 
 Sizes = tuple[int, ...]
@@ -28,19 +28,22 @@ class _Terms:
 def add_products(model: ir.Model) -> int:
     """Let products add themselves to the other terms of their sum; gives the number of sums."""
     graph = model.graph
-    count = 0
-    for node in reversed(list(graph)):
-        if node.graph is graph and _is_sum(node):
-            terms = _Terms()
-            _collect(node, terms)
-            if _pays(terms):
-                _add(graph, node, terms)
-                count += 1
+    count, replaced = 0, list[ir.Node]()
+    with collected_names(graph):
+        for node in reversed(list(graph)):
+            if _is_sum(node):
+                terms = _Terms()
+                _collect(node, terms)
+                if _pays(terms):
+                    _add(graph, node, terms)
+                    replaced += detach(*terms.between, *terms.products)
+                    count += 1
+    graph.remove(replaced, safe=True)
     return count
 
 
 def _is_sum(node: ir.Node) -> bool:
-    """Whether a node adds values of one known shape."""
+    """Whether a node adds values of one known shape; one that is detached does not."""
     if node.domain != ONNX or node.op_type not in ("Sum", "Add"):
         return False
     sizes = _sizes(node.outputs[0])
@@ -103,8 +106,6 @@ def _add(graph: ir.Graph, total: ir.Node, terms: _Terms) -> None:
     assert sizes is not None
     result = _reshaped(graph, base, sizes, total)
     take_over(total.outputs[0], result)
-    for node in (*terms.between, *terms.products):
-        graph.remove(node, safe=True)
 
 
 def _reshaped(graph: ir.Graph, value: ir.Value, shape: Sizes, before: ir.Node) -> ir.Value:

@@ -19,7 +19,7 @@ def join_bias_sums(model: ir.Model) -> int:
             total = sum_of(node.outputs[0])
             if total is not None:
                 _join(graph, node, total)
-                replaced += [node, total]
+                replaced += detach(node, total)
     if replaced:
         graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
@@ -74,5 +74,3 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node) -> None:
     graph.insert_before(node, joined)
     for old, new in zip((node.outputs[0], total.outputs[0]), joined.outputs, strict=True):
         take_over(old, new)
-    detach(total)
-    detach(node)

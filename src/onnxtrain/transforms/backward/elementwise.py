@@ -9,7 +9,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import FLOATS, MS, ONNX, OWN
 
 MOST_INPUTS, MOST_LINES = 8, 16
@@ -31,21 +31,23 @@ class _Chain:
 def join_elementwise(model: ir.Model) -> int:
     """Join every chain of two or more such operators; gives their number."""
     graph = model.graph
-    count = 0
+    count, replaced = 0, list[ir.Node]()
     for node in reversed(list(graph)):
-        if node.graph is graph and _fits(node):
+        if _fits(node):
             chain = _Chain()
             _collect(node, chain, MOST_LINES)
             if len(chain.nodes) > 1 and len(chain.inputs) <= MOST_INPUTS:
                 _join(graph, chain)
+                replaced += detach(*chain.nodes)
                 count += 1
     if count:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
     return count
 
 
 def _fits(node: ir.Node) -> bool:
-    """Whether a node computes floating point numbers of one type, one by one."""
+    """Whether a node computes floating point numbers of one type; a detached one does not."""
     if node.op_type not in _OPERATORS.get(node.domain, ()):
         return False
     given, out = list(node.inputs), node.outputs[0]
@@ -94,5 +96,3 @@ def _join(graph: ir.Graph, chain: _Chain) -> None:
     )
     graph.insert_before(last, joined)
     take_over(last.outputs[0], joined.outputs[0])
-    for node in reversed(chain.nodes):
-        graph.remove(node, safe=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import is_used, take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _GRADIENTS = {
@@ -26,6 +26,7 @@ def join_losses(model: ir.Model) -> int:
     for node, grad in pairs:
         _join(graph, node, grad)
     if pairs:
+        graph.remove([node for pair in pairs for node in detach(*pair)], safe=True)
         graph.opset_imports.setdefault(OWN, 1)
     return len(pairs)
 
@@ -75,9 +76,6 @@ def _join(graph: ir.Graph, node: ir.Node, grad: ir.Node) -> None:
     graph.insert_before(node, joined)
     for new, old in zip(joined.outputs, (d_scores, loss), strict=True):
         take_over(old, new)
-    for dead in (grad, node):
-        assert not any(is_used(value) for value in dead.outputs)
-        graph.remove(dead, safe=True)
 
 
 def _input(node: ir.Node, index: int) -> ir.Value | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _NORM, _NORM_GRAD = (MS, "BatchNormInternal"), (MS, "BatchNormalizationGrad")
@@ -21,6 +21,7 @@ def join_normalized(model: ir.Model) -> int:
     for place in places:
         _join(graph, *place)
     if places:
+        graph.remove([node for place in places for node in detach(*place)], safe=True)
         graph.opset_imports.setdefault(OWN, 1)
     return len(places)
 
@@ -28,13 +29,16 @@ def join_normalized(model: ir.Model) -> int:
 def join_shortcuts(model: ir.Model) -> int:
     """Join every normalization that is added to a shortcut before a Relu; gives their number."""
     graph = model.graph
-    count = 0
+    count, replaced = 0, list[ir.Node]()
     for relu in [node for node in graph if _kind(node) == _RELU]:
         found = _before_relu(relu)
         if found is not None:
-            _join_shortcut(graph, relu, *found)
+            total, norm, other = found
+            _join_shortcut(graph, relu, norm, other)
+            replaced += detach(relu, total, norm)
             count += 1
     if count:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
     return count
 
@@ -57,9 +61,7 @@ def _before_relu(relu: ir.Node) -> tuple[ir.Node, ir.Node, ir.Value] | None:
     return None
 
 
-def _join_shortcut(
-    graph: ir.Graph, relu: ir.Node, total: ir.Node, norm: ir.Node, other: ir.Value
-) -> None:
+def _join_shortcut(graph: ir.Graph, relu: ir.Node, norm: ir.Node, other: ir.Value) -> None:
     kept = {k: v for k, v in norm.attributes.items() if k in ("epsilon", "momentum")}
     joined = ir.node(
         "BatchNormAddRelu",
@@ -71,8 +73,6 @@ def _join_shortcut(
     )
     graph.insert_before(relu, joined)
     _take(joined, [relu.outputs[0], *norm.outputs[1:5]])
-    for dead in (relu, total, norm):
-        graph.remove(dead, safe=True)
 
 
 def _trains(norm: ir.Node) -> bool:
@@ -129,8 +129,6 @@ def _join(graph: ir.Graph, norm: ir.Node, relu: ir.Node, relu_grad: ir.Node, gra
     )
     graph.insert_before(grad, backward)
     _take(backward, grad.outputs[:3])
-    for dead in (grad, relu_grad, relu, norm):
-        graph.remove(dead, safe=True)
 
 
 def _take(node: ir.Node, values: Sequence[ir.Value]) -> None:

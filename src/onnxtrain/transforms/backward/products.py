@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import ONNX
 
 
@@ -16,8 +16,8 @@ def turn_products(model: ir.Model) -> int:
     """Turn every Gemm that only a Transpose reads; gives their number."""
     graph = model.graph
     found = [node for node in graph if _is(node, "Transpose") and _turns(node)]
-    for node in found:
-        _turn(graph, node)
+    replaced = [old for node in found for old in _turn(graph, node)]
+    graph.remove(replaced, safe=True)
     return len(found)
 
 
@@ -38,7 +38,8 @@ def _turns(node: ir.Node) -> bool:
     return swaps and alone and summand is None and product.graph is node.graph
 
 
-def _turn(graph: ir.Graph, node: ir.Node) -> None:
+def _turn(graph: ir.Graph, node: ir.Node) -> tuple[ir.Node, ...]:
+    """Put a turned product in the place of a product and its Transpose, which are to go."""
     product = node.inputs[0].producer()  # type: ignore[union-attr]
     assert product is not None
     left, right = product.inputs[:2]
@@ -53,8 +54,7 @@ def _turn(graph: ir.Graph, node: ir.Node) -> None:
     turned.attributes.update(kept)
     graph.insert_before(product, turned)
     take_over(node.outputs[0], turned.outputs[0])
-    graph.remove(node, safe=True)
-    graph.remove(product, safe=True)
+    return detach(node, product)
 
 
 def _flag(node: ir.Node, name: str) -> bool:

@@ -9,7 +9,13 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import remove_dead, take_over, unique_name
+from onnxtrain.graph.edit import (
+    collected_names,
+    detach,
+    remove_dead,
+    take_over,
+    unique_name,
+)
 from onnxtrain.types import MS, ONNX, OWN
 
 LEAST = 1024
@@ -39,18 +45,26 @@ class _Found:
     def w(self) -> ir.Value:
         return _need(self.product.inputs[1])
 
+    def gradients(self) -> list[ir.Node]:
+        """The nodes that compute the gradients."""
+        values = [*self.d_x, *(value for value, _ in self.d_w), *self.d_bias]
+        return [node for value in values if (node := value.producer()) is not None]
+
 
 def join_projections(model: ir.Model) -> int:
     """Join every loss whose scores are a product that nobody else reads; gives their number."""
     graph = model.graph
-    count = 0
-    for node in list(graph):
-        if (node.domain, node.op_type) == (OWN, "CrossEntropyWithGrad"):
-            found = _found(node)
-            if found is not None:
-                _join(graph, found)
-                count += 1
+    count, replaced = 0, list[ir.Node]()
+    with collected_names(graph):
+        for node in list(graph):
+            if (node.domain, node.op_type) == (OWN, "CrossEntropyWithGrad"):
+                found = _found(node)
+                if found is not None:
+                    _join(graph, found)
+                    replaced += detach(*found.gradients())
+                    count += 1
     if count:
+        graph.remove(replaced, safe=True)
         remove_dead(graph, keep=lambda node: node.domain != ONNX and node.op_type not in _OURS)
     return count
 
@@ -202,10 +216,6 @@ def _join(graph: ir.Graph, found: _Found) -> None:
         _fill(graph, joined.outputs[3], found.bias)
     else:
         joined.outputs[3].name = ""
-    roles = [*found.d_x, *(value for value, _ in found.d_w), *found.d_bias]
-    for node in [value.producer() for value in roles]:
-        assert node is not None
-        graph.remove(node, safe=True)
 
 
 def _fill(graph: ir.Graph, value: ir.Value, like: ir.Value) -> None:

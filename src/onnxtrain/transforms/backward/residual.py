@@ -25,7 +25,7 @@ def join_residuals(model: ir.Model) -> int:
             residual = None if found is None else _other(found, node.outputs[0])
             if found is not None and residual is not None and _before(residual, node, places):
                 places[_join(graph, node, found, residual)] = places[node]
-                replaced += [node, found]
+                replaced += detach(node, found)
     if replaced:
         graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
@@ -73,6 +73,4 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, residual: ir.Value) ->
     pairs = list(zip((total.outputs[0], *node.outputs[1:]), joined.outputs, strict=True))
     for old, new in pairs:
         take_over(old, new)
-    detach(total)
-    detach(node)
     return joined

@@ -20,7 +20,7 @@ def join_skips(model: ir.Model) -> int:
             total = _summed(node)
             if total is not None and _is_first_reader(total, node, places):
                 _join(graph, total, node)
-                replaced += [node, total]
+                replaced += detach(node, total)
     if replaced:
         graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(MS, 1)
@@ -85,5 +85,3 @@ def _join(graph: ir.Graph, total: ir.Node, norm: ir.Node) -> None:
         take_over(old, new)
     for new in joined.outputs[len(norm.outputs) : 3]:
         new.name = ""
-    detach(norm)
-    detach(total)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.transforms.backward.bias import sum_of
 from onnxtrain.types import MS, ONNX, OWN
 
@@ -46,16 +46,17 @@ def _is_packing(node: ir.Node) -> bool:
 def _join_all(model: ir.Model, domain: str, op_type: str, fits: Fits, joined: str) -> int:
     """Join every such node that is summed over all axes but the last."""
     graph = model.graph
-    count = 0
+    replaced: list[ir.Node] = []
     for node in list(graph):
         if (node.domain, node.op_type) == (domain, op_type) and fits(node):
             total = sum_of(node.outputs[0])
             if total is not None:
                 _join(graph, node, total, joined)
-                count += 1
-    if count:
+                replaced += detach(node, total)
+    if replaced:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
-    return count
+    return len(replaced) // 2
 
 
 def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, op_type: str) -> None:
@@ -71,5 +72,3 @@ def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, op_type: str) -> None:
     for spare in new.outputs[len(node.outputs) : count]:
         spare.name = ""
     take_over(total.outputs[0], new.outputs[count])
-    graph.remove(total, safe=True)
-    graph.remove(node, safe=True)

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 
 def join_tied(model: ir.Model) -> int:
     """Join every sum of two gradients of which one is that of rows; gives their number."""
     graph = model.graph
-    count = 0
+    replaced: list[ir.Node] = []
     for node in list(graph):
         if node.domain == ONNX and node.op_type in ("Sum", "Add") and len(node.inputs) == 2:
             found = _rows(node)
             if found is not None:
-                _join(graph, node, *found)
-                count += 1
-    if count:
+                rows, other = found
+                _join(graph, node, rows, other)
+                replaced += detach(node, rows)
+    if replaced:
+        graph.remove(replaced, safe=True)
         graph.opset_imports.setdefault(OWN, 1)
-    return count
+    return len(replaced) // 2
 
 
 def _rows(total: ir.Node) -> tuple[ir.Node, ir.Value] | None:
@@ -51,5 +53,3 @@ def _join(graph: ir.Graph, total: ir.Node, rows: ir.Node, other: ir.Value) -> No
     )
     graph.insert_before(total, joined)
     take_over(total.outputs[0], joined.outputs[0])
-    graph.remove(total, safe=True)
-    graph.remove(rows, safe=True)

@@ -116,7 +116,7 @@ def share(graph: ir.Graph) -> None:
         first = seen.setdefault((array.dtype.str, array.shape, array.tobytes()), value)
         if first is not value:
             value.replace_all_uses_with(first)
-    share_equal(graph, set(graph), graph.outputs)
+    share_equal(graph, set(graph), set(graph.outputs))
 
 
 def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> None:

@@ -45,13 +45,15 @@ class Packed:
 
 def unpack(graph: ir.Graph, report: Report) -> None:
     """Replace Gathers that pick all parts of a packed projection by one Split, in place."""
-    for node in list(graph):
+    places = {node: place for place, node in enumerate(graph)}
+    for node in places:
         if not is_op(node, "Gather") or node.graph is not graph or node.inputs[0] is None:
             continue
         found = _packed(node.inputs[0])
         if found is not None and opset(graph) >= _KEEPS:
             replaced = tuple(str(gather.name) for gather in found.gathers)
-            report.fused.append(Fused(NAME, _replace(graph, found), replaced))
+            first = min(found.gathers, key=places.__getitem__)
+            report.fused.append(Fused(NAME, _replace(graph, found, first), replaced))
 
 
 def opset(graph: ir.Graph) -> int:
@@ -159,9 +161,8 @@ _NEW = -1
 """An axis of size 1 that the matrix does not have."""
 
 
-def _replace(graph: ir.Graph, packed: Packed) -> str:
-    first = packed.gathers[0]
-    op = Ops(graph, f"{first.name}/")
+def _replace(graph: ir.Graph, packed: Packed, before: ir.Node) -> str:
+    op = Ops(graph, f"{packed.gathers[0].name}/")
     size = math.prod(packed.inner)
     sizes = [size] * packed.count
     if op.opset >= _SIZES_AS_INPUT:
@@ -176,14 +177,8 @@ def _replace(graph: ir.Graph, packed: Packed) -> str:
         if packed.order != tuple(sorted(packed.order)):
             part = op.Transpose(part, perm=list(packed.order))
         made.append(part)
-    graph.insert_before(_earliest(graph, packed.gathers), op.nodes)
+    graph.insert_before(before, op.nodes)
     for gather, part in zip(packed.gathers, made, strict=True):
         take_over(gather.outputs[0], part)
     graph.remove(packed.gathers, safe=True)
     return str(op.nodes[0].name)
-
-
-def _earliest(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Node:
-    """The first of some nodes in a graph."""
-    wanted = set(nodes)
-    return next(node for node in graph if node in wanted)
