@@ -87,10 +87,12 @@ def kernel_table(rows: list[Row]) -> str:
         "from, to": "range",
         "share of a copy": "share",
     }
-    mean = geometric_mean([float(row["times faster"]) for row in rows])
-    return f"All together: {mean:.2f} times the speed of the best peer.\n\n" + markdown(
-        titles, summed
+    best, torchs = (
+        geometric_mean([float(row[column]) for row in rows if row[column]])
+        for column in ("times faster", "times torch")
     )
+    means = f"{best:.2f} times the speed of the best peer, {torchs:.2f} times that of torch eager"
+    return f"All together: {means}.\n\n{markdown(titles, summed)}"
 
 
 def model_table(rows: list[Row]) -> str:
