@@ -15,9 +15,10 @@ BASE = {"types", "errors"}
 OFFLINE = {
     "types": set(),
     "errors": set(),
+    "unrunnable": {"types"},
     "amp": BASE,  # numbers only: how much to scale a loss, for whoever runs the steps
     "graph": BASE,
-    "gradients": BASE | {"graph"},
+    "gradients": BASE | {"graph", "unrunnable"},
     "transforms": BASE | {"graph", "gradients"},
     "formats": BASE | {"graph", "transforms"},
     "onnxblock": BASE | {"graph", "gradients", "transforms", "formats"},
@@ -26,7 +27,7 @@ OFFLINE = {
 """What each package of the half without torch may import."""
 ONLINE = {
     "distributed": BASE,
-    "kernels": BASE | {"distributed"},
+    "kernels": BASE | {"distributed", "unrunnable"},
     "runtime": BASE | {"distributed", "graph", "transforms", "kernels"},
     "training": BASE
     | {"distributed", "graph", "transforms", "formats", "onnxblock", "kernels", "runtime"},

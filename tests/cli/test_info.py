@@ -60,6 +60,21 @@ def test_info_names_everything_in_the_way_at_once(folder, cli):
     assert "cannot be trained: no gradient rule for test::First, test::Second" in output
 
 
+def test_info_of_a_file_for_one_processor_tells_once_what_helps(folder, cli):
+    model = proto(
+        """(float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {
+            a = nchwc.Conv(x, w)  y = nchwc.ReorderOutput(a)
+        }""",
+        nchwc=1,
+    )
+    for part in (*model.graph.node, model.opset_import[1]):
+        part.domain = "com.microsoft.nchwc"
+    onnx.save(model, "blocked.onnx")
+    trained = cli("info", "blocked.onnx").partition("cannot be trained")[2]
+    assert trained.count("graph_optimization_level=ORT_ENABLE_EXTENDED") == 1
+    assert "write a rule" not in trained
+
+
 def test_info_lists_weights_inside_branches(folder, cli):
     onnx.save(
         proto(

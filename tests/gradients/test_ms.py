@@ -81,6 +81,26 @@ def test_a_fused_convolution_is_not_computed_again() -> None:
     assert [line.split("(")[0] for line in emitted(text)] == ["ms.ReluGrad", "ms.ConvGrad"]
 
 
+def test_angles_in_float_of_short_queries_have_a_gradient_in_float() -> None:
+    short = "float16[1,2,3,4]"
+    of = differentiated(
+        f"(float[1,3,4] a, {short} q, {short} r, {short} k, {short} s) => ({short} y, {short} z) "
+        "{ y, z = com.microsoft.GemmaRotaryEmbedding(a, q, r, k, s) }"
+    )
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(1, 3, 4)).astype(np.float32)
+    names = ("q", "r", "k", "s", "d_y", "d_z")
+    x = {name: rng.normal(size=(1, 2, 3, 4)).astype(np.float16) for name in names}
+    found = run(of, a=a, **x)
+    q, r, k, s, dy, dz = (x[name].astype(np.float64) for name in names)
+    cos, sin = np.cos(a.astype(np.float64)), np.sin(a.astype(np.float64))
+    want = (dy * (r * cos - q * sin) + dz * (s * cos - k * sin)).sum(1)
+    assert found["a_grad"].dtype == np.float32
+    np.testing.assert_allclose(found["a_grad"], want, rtol=1e-5, atol=1e-5)
+    assert found["r_grad"].dtype == np.float16
+    np.testing.assert_allclose(found["r_grad"], dy * sin, rtol=2e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("call", "why"),
     [

@@ -21,6 +21,12 @@ INFERRED_WRONGLY = ("Attention-packed", "Attention-scores")
 
 NEEDS_SIZES = ("DFT", "STFT")
 """Operators whose last axis tells real numbers from complex ones."""
+NEEDS_RANKS = ("DequantizeLinear", "SkipGroupNorm")
+"""Operators whose operands mean something else with another number of axes."""
+REFUSAL = (
+    r"cannot differentiate node 'node': the rank of '(x_scale|skip)' is not known, "
+    r"the gradient of \w+ needs it\n  declare the shapes of the model's inputs"
+)
 ROWS = [
     case for case in trials.in_type(DataType.DOUBLE) if not str(case).startswith(INFERRED_WRONGLY)
 ]
@@ -80,7 +86,8 @@ def test_unknown_sizes_and_ranks_change_no_gradient(case: Case) -> None:
         with pytest.raises(NodeError):  # without a rank, operands are taken for matrices
             _same(at, expected, _unranked)
         return
-    try:
-        _same(at, expected, _unranked)
-    except GraphError as refusal:
-        assert "is not known" in str(refusal)
+    if case.op in NEEDS_RANKS:
+        with pytest.raises(GraphError, match=REFUSAL):
+            _same(at, expected, _unranked)
+        return
+    _same(at, expected, _unranked)

@@ -25,6 +25,18 @@ def test_a_wrong_size_of_an_inner_value_is_corrected():
     assert shape(prepare(model_from(of)), "h") == [2, 3]
 
 
+def test_a_weight_has_the_shape_of_what_it_holds():
+    of = proto(
+        "(float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }"
+    )
+    of.graph.value_info.append(
+        onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [2, 3])
+    )
+    found = prepare(model_from(of))
+    assert shape(found, "w") == [3, 2]
+    assert shape(found, "y") == ["N", 2]
+
+
 def test_a_size_that_is_free_in_the_input_is_free_in_the_output():
     of = prepare(model("(float[N,3] x) => (float[1,3] y) { y = Neg(x) }"))
     assert shape(of, "y") == ["N", 3]

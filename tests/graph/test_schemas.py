@@ -62,7 +62,8 @@ FORWARD_NAMES = {
         CropAndResize DequantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul ExpandDims
         FusedConv FusedGemm FusedMatMulActivation GatedAdd GatherBlockQuantized GatherND
         GemmFastGelu GridSample GroupNorm Inverse Irfft MatMulInteger16 MatMulIntegerToFloat
-        MatMulNBits MatMulNBitsGrad MulInteger MurmurHash3 NGramRepeatBlock NhwcConv NhwcMaxPool Pad
+        MatMulNBits MatMulNBitsGrad MulInteger MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv
+        NhwcMaxPool Pad
         QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool
         QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere
         QuantizeLinear Range Rfft SampleOp ScaledSiLU SkipGroupNorm TorchEmbedding TransposeMatMul
@@ -72,6 +73,7 @@ FORWARD_NAMES = {
         MultiHeadAttention PackedAttention PackedMultiHeadAttention QAttention RelativePositionBias
         RemovePadding RestorePadding RotaryEmbedding
         CausalConvWithState LinearAttention MRotaryEmbedding
+        GemmaRotaryEmbedding QEmbedLayerNormalization SparseAttention
     """,
     ATEN: "ATen",
 }

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from onnxtrain.testing.case import Case, given
-from onnxtrain.testing.cases import ms_fused, ms_gated, ms_quantized, ms_tensor, ms_weights
+from onnxtrain.testing.cases import (
+    ms_embed,
+    ms_fused,
+    ms_gated,
+    ms_quantized,
+    ms_tensor,
+    ms_weights,
+)
 from onnxtrain.testing.cases.ms_quantized import bytes_of, scale_of
 from onnxtrain.testing.model import Value, draw, evaluate, feeds_of, one_node_model
 from onnxtrain.testing.table import one_type
@@ -29,10 +36,12 @@ REFUSED = {
             "ComplexMulConj",
             "FusedMatMulActivation",
             "GemmFastGelu",
+            "GemmaRotaryEmbedding",
             "GroupNorm",
             "Irfft",
             "MulInteger",
             "NhwcConv",
+            "NhwcFusedConv",
             "QLinearReduceMean",
             "Rfft",
             "SkipGroupNorm",
@@ -55,6 +64,7 @@ REFUSED = {
 """Rows (by operator, or by patterns of their names) without a result to compare with, and why."""
 
 TABLE = [
+    *ms_embed.CASES,
     *ms_fused.CASES,
     *ms_gated.CASES,
     *ms_quantized.CASES,

@@ -14,6 +14,8 @@ WEIGHTS = {
     "w": normal(4, 4),
     "column": normal(1, 4),
     "f": np.array([1.0, 0.1, 0.01, 0.001], np.float32),
+    "step": np.float32(0.02),
+    "zero": np.uint8(3),
 }
 REASON = "frequencies of a position encoding"
 
@@ -37,6 +39,9 @@ def decision_on_f(angles: str) -> Decision:
         "g = Identity(f) t = Mul(g, standing) a = Concat<axis=-1>(t)",
         "row = Constant<value_ints=[0]>() r = Unsqueeze(f, row) a = MatMul(standing, r)",
         "g = Cast<to=11>(f) q = Cast<to=11>(standing) t = Mul(q, g) a = Cast<to=1>(t)",
+        "fq = QuantizeLinear(f, step, zero) fd = DequantizeLinear(fq, step, zero) "
+        "pq = QuantizeLinear(standing, step, zero) pd = DequantizeLinear(pq, step, zero) "
+        "t = Mul(pd, fd) tq = QuantizeLinear(t, step, zero) a = DequantizeLinear(tq, step, zero)",
     ],
 )
 def test_what_turns_positions_into_angles_is_not_trained(angles: str) -> None:

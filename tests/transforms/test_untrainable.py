@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graph.text import proto
-from onnxtrain.errors import NoKernelError, ParameterError
+from onnxtrain.errors import NoGradientError, NoKernelError, ParameterError
+from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
@@ -51,10 +52,19 @@ def test_operators_that_make_no_sense_in_training_tell_what_helps(op, cure):
         InferenceSession(model)
 
 
-def test_a_file_for_one_processor_tells_how_to_write_another():
+def for_one_processor():
     model = proto(
         "(float[1,8,2,2] x) => (float[1,8,2,2] y) { y = nchwc.ReorderOutput(x) }", nchwc=1
     )
     model.graph.node[0].domain = model.opset_import[1].domain = "com.microsoft.nchwc"
+    return model
+
+
+def test_a_file_for_one_processor_tells_how_to_write_another():
     with pytest.raises(NoKernelError, match="graph_optimization_level=ORT_ENABLE_EXTENDED"):
-        InferenceSession(model)
+        InferenceSession(for_one_processor())
+
+
+def test_its_gradient_tells_the_same():
+    with pytest.raises(NoGradientError, match="graph_optimization_level=ORT_ENABLE_EXTENDED"):
+        build_gradient_graph(for_one_processor(), "x", "y")

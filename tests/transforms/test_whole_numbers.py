@@ -10,6 +10,7 @@ import torch
 
 from onnxtrain import Trainer
 from onnxtrain.graph.load import load_model
+from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import decide
 from onnxtrain.transforms.whole_numbers import stored_weights, unpack
 
@@ -150,6 +151,31 @@ def test_decisions_say_how_a_weight_is_stored() -> None:
     assert decisions["w"].reason == "weight stored as int8"
     assert decisions["b"].reason == "weight stored as int32"
     assert not decisions["ws"].trained and not decisions["xs"].trained
+
+
+def test_constants_that_were_quantised_too_are_not_trained() -> None:
+    text = (
+        HEAD
+        + """{
+        wd = DequantizeLinear(w, s)  cd = DequantizeLinear(c, s)  fd = DequantizeLinear(f, s)
+        xs = Mul(x, cd)  p = MatMul(xs, wd)
+        axes = Constant<value_ints=[1]>()  n = Shape<start=0, end=1>(x)
+        last = Squeeze(n)  first = Constant<value_int=0>()  by = Constant<value_int=1>()
+        counted = Range(first, last, by)  at = Cast<to=1>(counted)  a = Unsqueeze(at, axes)
+        t = Mul(a, fd)  turns = Cos(t)  y = Mul(p, turns)
+    }"""
+    )
+    proto = onnx.parser.parse_model(text)
+    arrays = {"w": np.arange(24).reshape(6, 4), "c": np.array(7), "f": np.array([9, 3, 2, 1])}
+    proto.graph.initializer.extend(
+        [onnx.numpy_helper.from_array(array.astype(np.int8), key) for key, array in arrays.items()]
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.5), "s"))
+    decisions = {d.name: d for d in decide(prepare(load_model(proto)))}
+    assert decisions["w"].trained
+    assert decisions["c"].reason == "single number in ai.onnx::Mul"
+    assert decisions["f"].reason == "frequencies of a position encoding"
+    assert decisions["c"].possible and not decisions["c"].trained and not decisions["f"].trained
 
 
 def test_numbers_that_are_read_otherwise_stay_as_they_are() -> None:

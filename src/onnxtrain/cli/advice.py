@@ -68,9 +68,13 @@ def _dims(value: ir.Value) -> list[int | None]:
 
 
 def cures(model: ir.Model, trained: list[str]) -> list[str]:
-    """For each node in the way of gradients that has no rule: what can be done about it."""
+    """For each node in the way of gradients that has no rule: what can be done about it.
+
+    Operators that only onnxruntime can run are left out: the file must be another one.
+    """
     from onnxtrain.gradients.rules import find_rule
     from onnxtrain.graph.bindings import opset_of
+    from onnxtrain.unrunnable import why_unrunnable
 
     wanted = {model.graph.initializers[name] for name in trained}
     before: dict[ir.Value, set[ir.Value]] = {value: {value} for value in wanted}
@@ -80,7 +84,8 @@ def cures(model: ir.Model, trained: list[str]) -> list[str]:
         if not behind:
             continue
         version = opset_of(node, model.graph.opset_imports)
-        if find_rule(node.domain, node.op_type, version) is None:
+        unknown = find_rule(node.domain, node.op_type, version) is None
+        if unknown and why_unrunnable(node.domain, node.op_type) is None:
             names = sorted(str(v.name) for v in behind)
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             lines.append(

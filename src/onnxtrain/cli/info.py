@@ -145,9 +145,9 @@ def _operators(model: ir.Model) -> None:
 def _verdict(model: ir.Model, trained: list[str]) -> bool:
     """Print whether the model can be trained, or all operators that stand in the way; tell it."""
     from onnxtrain.cli.advice import cures, suggested_loss
-    from onnxtrain.kernels.unrunnable import why_unrunnable
     from onnxtrain.transforms.untrainable import other_homes
     from onnxtrain.types import op_name
+    from onnxtrain.unrunnable import why_unrunnable
 
     found = sorted({(n.domain, n.op_type) for n in model.graph.all_nodes() if _stuck(n, model)})
     stuck = [op_name(*one) for one in found]

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError
+from onnxtrain.gradients.known import UnknownRankError
 from onnxtrain.gradients.rules import Pair, Rule, find_rule
 from onnxtrain.gradients.selected import Guarded, fragile
 from onnxtrain.gradients.sequence import sum_of
@@ -36,6 +37,7 @@ from onnxtrain.graph.lean import measure_early, share_equal
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.tidy import unshadow
 from onnxtrain.types import FLOATS, op_name
+from onnxtrain.unrunnable import why_unrunnable
 
 
 class MissingRules(NoGradientError):
@@ -212,6 +214,8 @@ class _Backward:
         except MissingRules as missing:
             self._miss(missing.operators, wanted)
             return
+        except UnknownRankError as unknown:
+            raise GraphError(f"cannot differentiate node '{node.name}': {unknown}") from unknown
         if isinstance(op, Guarded):
             pairs = op.kept(pairs)
         self._append(op.nodes)
@@ -339,7 +343,11 @@ def _explain(missing: Mapping[str, Sequence[str]]) -> str:
     lines = ["no gradient rule for " + ", ".join(sorted(missing))]
     for name, nodes in sorted(missing.items()):
         lines.append(f"  {name}: node {', '.join(map(repr, nodes[:4]))}")
-    domain, _, first = sorted(missing)[0].rpartition("::")
+    operators = [name.rpartition("::")[::2] for name in sorted(missing)]
+    reasons = dict.fromkeys(filter(None, (why_unrunnable(*one) for one in operators)))
+    if reasons:
+        return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
+    domain, first = operators[0]
     named = f"'{first}'" if domain == "ai.onnx" else f"'{first}', domain='{domain}'"
     lines.append(
         f"  write a rule with @gradient({named}), declare no_gradient({named}), "

@@ -12,9 +12,14 @@ from onnxtrain.errors import GraphError
 from onnxtrain.gradients.rules import Grad, attribute
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import extra_output
+from onnxtrain.graph.einsum import parse
 from onnxtrain.types import DataType
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+_EINSUM = 12
+"""The first opset with Einsum."""
+_FROM_THE_END = 11
+"""The opset since which all operators take axes that are counted from the end."""
 
 
 def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
@@ -46,18 +51,37 @@ def rank_of(value: ir.Value) -> int | None:
     return None if value.shape is None else len(value.shape)
 
 
+class UnknownRankError(GraphError):
+    """A rule needs the rank of a value that has none; the engine adds the node."""
+
+
 def need_rank(value: ir.Value, why: str) -> int:
     """How many dimensions a value has.
 
     Raises:
-        GraphError: if that is not known.
+        UnknownRankError: if that is not known.
     """
     if value.shape is None:
-        raise GraphError(
+        raise UnknownRankError(
             f"the rank of '{value.name}' is not known, the gradient of {why} needs it\n"
             "  declare the shapes of the model's inputs (names may stand for sizes)"
         )
     return len(value.shape)
+
+
+def last_axis(op: Ops, value: ir.Value, why: str) -> int:
+    """The last axis of a value, counted from the end where only a run knows the rank."""
+    if value.shape is None and op.opset >= _FROM_THE_END:
+        return -1
+    return need_rank(value, why) - 1
+
+
+def moved(op: Ops, x: ir.Value, equation: str, why: str) -> ir.Value:
+    """Axes in another order, like ``n...c->nc...``; an Einsum where only a run knows the rank."""
+    if x.shape is None and op.opset >= _EINSUM:
+        return op.Einsum(x, equation=equation)
+    (before,), after = parse(equation, [need_rank(x, why)])
+    return op.Transpose(x, perm=[before.index(letter) for letter in after])
 
 
 def dim_of(value: ir.Value, axis: int) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, need_rank, operands, output_of
+from onnxtrain.gradients.known import inputs_of, last_axis, operands, output_of
 from onnxtrain.gradients.likelihood import Likelihood
 from onnxtrain.gradients.reduction import count_along, nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
@@ -135,10 +135,14 @@ def softmax_cross_entropy(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
 def per_sample(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> ir.Value:
     """dy, divided by the number of samples for a mean, in a shape that broadcasts."""
     if reduction_of(node) == "none":
-        return op.unsqueeze(dy, [need_rank(dy, "SoftmaxCrossEntropy")])
+        return op.unsqueeze(dy, [last_axis(op, log_prob, "SoftmaxCrossEntropy")])
     if reduction_of(node) == "sum":
         return dy
-    samples = count_along(op, log_prob, range(need_rank(log_prob, "SoftmaxCrossEntropy") - 1))
+    last = last_axis(op, log_prob, "SoftmaxCrossEntropy")
+    if last < 0:
+        samples = op.Div(op.Size(log_prob), count_along(op, log_prob, [last]))
+    else:
+        samples = count_along(op, log_prob, range(last))
     return op.Scale(dy, samples, scale_down=1, _domain=MS)
 
 
@@ -166,7 +170,7 @@ def _sample_weight(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> 
     _, label, weight = inputs_of(node, 3)
     if label is None or weight is None:
         return None
-    last = need_rank(log_prob, "SparseSoftmaxCrossEntropy") - 1
+    last = last_axis(op, log_prob, "SparseSoftmaxCrossEntropy")
     picked = op.Mul(log_prob, one_hot(op, label, log_prob))
     losses = op.Neg(op.reduce_sum(picked, [last], keepdims=False))
     if reduction_of(node) != "mean":
@@ -177,6 +181,6 @@ def _sample_weight(op: Ops, node: ir.Node, dy: ir.Value, log_prob: ir.Value) -> 
 
 def one_hot(op: Ops, label: ir.Value, log_prob: ir.Value) -> ir.Value:
     """1 at the label of each sample, 0 at other classes, which are the last axis."""
-    last = need_rank(log_prob, "SparseSoftmaxCrossEntropy") - 1
+    last = last_axis(op, log_prob, "SparseSoftmaxCrossEntropy")
     classes = op.Gather(op.shape(log_prob), op.ints([last]), axis=0)
     return op.OneHot(label, classes, op.const([0, 1], log_prob.dtype))

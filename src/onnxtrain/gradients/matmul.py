@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import dim_of, need_rank, operands, rank_of
+from onnxtrain.gradients.known import dim_of, moved, need_rank, operands, rank_of
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
@@ -114,14 +114,12 @@ def fused_matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _batch_outside(op: Ops, x: ir.Value) -> ir.Value:
     """The first dimension moved to the place before the last."""
-    last = need_rank(x, "FusedMatMul with transBatch") - 1
-    return op.Transpose(x, perm=[*range(1, last), 0, last])
+    return moved(op, x, "b...k->...bk", "FusedMatMul with transBatch")
 
 
 def _batch_inside(op: Ops, x: ir.Value) -> ir.Value:
     """The dimension before the last moved to the front."""
-    last = need_rank(x, "FusedMatMul with transBatch") - 1
-    return op.Transpose(x, perm=[last - 1, *range(last - 1), last])
+    return moved(op, x, "...bk->b...k", "FusedMatMul with transBatch")
 
 
 @gradient("MatMulBnb4", domain=MS)

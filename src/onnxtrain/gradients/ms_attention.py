@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.known import inputs_of, operands, to_first
 from onnxtrain.gradients.rules import Grad, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, DataType
 
 
 @gradient(
@@ -23,7 +24,9 @@ from onnxtrain.types import MS
     "PackedAttention",
     "PackedMultiHeadAttention",
     "QAttention",
+    "QEmbedLayerNormalization",
     "RelativePositionBias",
+    "SparseAttention",
     domain=MS,
     all_outputs=True,
 )
@@ -50,6 +53,22 @@ def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     turn = getattr(op, node.op_type)
     dx = turn(dy, positions, cos, op.Neg(sin), **forwarded(node), _domain=MS)
     return [dx, *pulled_back(op, node, [dy])[1:]]
+
+
+@gradient("GemmaRotaryEmbedding", domain=MS, all_outputs=True)
+def gemma_rotary_embedding(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """That of its formula, x cos(a) + r sin(a)."""
+
+    def formula(op: Ops, angles: ir.Value, *halves: ir.Value) -> list[ir.Value]:
+        double = DataType.DOUBLE in (angles.dtype, halves[0].dtype)
+        work = DataType.DOUBLE if double else DataType.FLOAT
+        a = op.unsqueeze(op.cast(angles, work), [1])
+        cos, sin = op.Cos(a), op.Sin(a)
+        q, q_rot, k, k_rot = (op.cast(x, work) for x in halves)
+        turned = [op.Add(op.Mul(x, cos), op.Mul(r, sin)) for x, r in ((q, q_rot), (k, k_rot))]
+        return [op.cast(y, x) for y, x in zip(turned, halves[::2], strict=True)]
+
+    return through(op, formula, operands(node), [*dys, None][:2])
 
 
 @gradient("RemovePadding", domain=MS)

@@ -8,7 +8,15 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.known import exact_in_float, inputs_of, need_rank, operands, real
+from onnxtrain.gradients.known import (
+    exact_in_float,
+    inputs_of,
+    last_axis,
+    moved,
+    need_rank,
+    operands,
+    real,
+)
 from onnxtrain.gradients.rules import Grad, attribute, find_rule, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -73,10 +81,26 @@ def fused_conv(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """y = f(Conv(x, w, b) + z): the gradient before f is that of z, and goes through Conv."""
     x, w = node.inputs[:2]
     inner = before(op, node, dy, attribute(node, "activation_params", ()))
-    window = forwarded(node, "activation", "activation_params")
-    grads = op.ConvGrad(inner, x, w, **window, _outputs=3, _domain=MS)
+    grads = op.ConvGrad(inner, x, w, **_window(node), _outputs=3, _domain=MS)
     z = inputs_of(node, 4)[3]
     found: list[Grad] = [*grads, None if z is None else op.unbroadcast(inner, to=z)]
+    return found[: len(node.inputs)]
+
+
+def _window(node: ir.Node) -> dict[str, ir.Attr]:
+    return forwarded(node, "activation", "activation_params")
+
+
+@gradient("NhwcFusedConv", domain=MS)
+def nhwc_fused_conv(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """That of FusedConv, with the channels of images moved to the front and back."""
+    x, w = operands(node)[:2]
+    inner = before(op, node, dy, attribute(node, "activation_params", ()))
+    images = (_channels_first(op, value) for value in (inner, x))
+    dx, dw, db = op.ConvGrad(*images, w, **_window(node), _outputs=3, _domain=MS)
+    z = inputs_of(node, 4)[3]
+    dz = None if z is None else op.unbroadcast(inner, to=z)
+    found: list[Grad] = [_channels_last(op, dx), dw, db, dz]
     return found[: len(node.inputs)]
 
 
@@ -101,13 +125,11 @@ def nhwc_max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 
 def _channels_first(op: Ops, x: ir.Value) -> ir.Value:
-    rank = need_rank(x, "an operator with channels last")
-    return op.Transpose(x, perm=[0, rank - 1, *range(1, rank - 1)])
+    return moved(op, x, "n...c->nc...", "an operator with channels last")
 
 
 def _channels_last(op: Ops, x: ir.Value) -> ir.Value:
-    rank = need_rank(x, "an operator with channels last")
-    return op.Transpose(x, perm=[0, *range(2, rank), 1])
+    return moved(op, x, "nc...->n...c", "an operator with channels last")
 
 
 def _parameters(node: ir.Node) -> list[float | None]:
@@ -171,7 +193,7 @@ def bias_split_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """y = l·gelu(r): gelu(r)·dy for the left half, l·gelu'(r)·dy for the right one."""
     x, bias = operands(node)
     total = op.Add(x, bias)
-    last = need_rank(x, "BiasSplitGelu") - 1
+    last = last_axis(op, x, "BiasSplitGelu")
     half = op.Div(op.Gather(op.shape(x), op.ints([last]), axis=0), op.ints([2]))
     axes, end = op.ints([last]), op.ints([2**62])
     left = op.Slice(total, op.ints([0]), half, axes)
@@ -194,7 +216,7 @@ def skip_group_norm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 
     def formula(op: Ops, *present: ir.Value) -> list[ir.Value]:
         x, gamma, beta, skip, *bias = present
-        if need_rank(skip, "SkipGroupNorm") == 2:
+        if skips_rows:
             skip = op.unsqueeze(skip, [1, 2] if channels_last else [2, 3])
         s = op.Add(x, skip)
         for extra in bias:
@@ -202,6 +224,7 @@ def skip_group_norm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
         return [_normalized(op, node, s, gamma, beta), s]
 
     channels_last = attribute(node, "channels_last", 1)
+    skips_rows = need_rank(operands(node)[3], "SkipGroupNorm") == 2
     grads = through(op, formula, operands(node), [*dys, None][:2])
     return _present(node, grads)
 

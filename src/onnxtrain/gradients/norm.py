@@ -10,7 +10,6 @@ from onnxtrain.gradients.known import (
     HALVES,
     axis_in,
     inputs_of,
-    need_rank,
     output_of,
     rank_of,
     real,
@@ -66,6 +65,16 @@ def _normalized(op: Ops, x: ir.Value, axis: int) -> ir.Value:
     """The sizes from the axis on."""
     end = op.ints([2**62])
     return op.Slice(op.shape(x), op.ints([axis_in(x, axis)]), end)
+
+
+def _axes_from(op: Ops, x: ir.Value, axis: int) -> list[int] | ir.Value:
+    """An axis and those behind it."""
+    rank = rank_of(x)
+    if rank is not None:
+        return list(range(axis_in(x, axis), rank))
+    if axis < 0:
+        return list(range(axis, 0))
+    return op.Range(op.const(axis), op.Size(op.Shape(x)), op.const(1))
 
 
 def full_scale(op: Ops, scale: ir.Value, x: ir.Value, axis: int) -> ir.Value:
@@ -139,10 +148,9 @@ def rms_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     if not _inside(node, x, scale):
         return pulled_back(op, node, [dy])
     wide = op.cast(x, DataType.FLOAT) if x.dtype in HALVES else x
-    rank = need_rank(x, "RMSNormalization")
-    axes = list(range(axis_in(x, attribute(node, "axis", -1)), rank))
     epsilon = op.scalar(real(node, "epsilon", 1e-5), wide)
-    variance = op.Add(op.reduce("ReduceMean", op.Mul(wide, wide), axes), epsilon)
+    squares, axes = op.Mul(wide, wide), _axes_from(op, x, attribute(node, "axis", -1))
+    variance = op.Add(op.reduce("ReduceMean", squares, axes), epsilon)
     return _simplified(op, node, dy, x, scale, op.Reciprocal(op.Sqrt(variance)))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.gradients.gather import add_at
-from onnxtrain.gradients.known import need_rank, operands, output_of
+from onnxtrain.gradients.known import operands, output_of, rank_of
 from onnxtrain.gradients.reduction import count_along, nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
@@ -61,7 +61,8 @@ def _spread_by_conv(
         count_include_pad = attribute(node, "count_include_pad", 0)
     window = forwarded(node, "p", "count_include_pad")
     ones = op.const(np.ones([1, 1, *attribute(node, "kernel_shape", ())]), x.dtype)
-    data, grad = _planes(op, x), _planes(op, dy)
+    rank = len(attribute(node, "kernel_shape", ())) + 2
+    data, grad = _planes(op, x, rank), _planes(op, dy, rank)
     if count_include_pad:
         count = op.scalar(math.prod(attribute(node, "kernel_shape", ())), x)
     else:
@@ -70,9 +71,8 @@ def _spread_by_conv(
     return op.reshape_like(dx, x)
 
 
-def _planes(op: Ops, x: ir.Value) -> ir.Value:
+def _planes(op: Ops, x: ir.Value, rank: int) -> ir.Value:
     """Every channel of every sample as a sample with one channel."""
-    rank = need_rank(x, "AveragePool")
     sizes = op.Gather(op.shape(x), op.ints(range(2, rank)), axis=0)
     return op.Reshape(x, op.Concat(op.ints([-1, 1]), sizes, axis=0))
 
@@ -81,8 +81,11 @@ def _planes(op: Ops, x: ir.Value) -> ir.Value:
 def global_average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy/n for each of the n elements of a channel."""
     (x,) = operands(node)
-    rank = need_rank(x, "GlobalAveragePool")
-    count = count_along(op, x, range(2, rank))
+    rank = rank_of(x)
+    if rank is None:
+        count = count_along(op, op.rows(x), [2])
+    else:
+        count = count_along(op, x, range(2, rank))
     share = op.Scale(dy, count, scale_down=1, _domain=MS)
     return [op.expand(share, x)]
 
@@ -91,9 +94,13 @@ def global_average_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def global_max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy to the largest element of a channel; elements that tie share it evenly."""
     (x,) = operands(node)
-    axes = list(range(2, need_rank(x, "GlobalMaxPool")))
+    rank = rank_of(x)
     mask = op.cast(op.equal(x, node.outputs[0]), dy)
-    return [op.Mul(mask, op.Div(dy, op.reduce_sum(mask, axes, keepdims=True)))]
+    if rank is None:
+        tied = op.reshape_like(op.reduce_sum(op.rows(mask), [2], keepdims=True), dy)
+    else:
+        tied = op.reduce_sum(mask, list(range(2, rank)), keepdims=True)
+    return [op.Mul(mask, op.Div(dy, tied))]
 
 
 @gradient("LpPool", since=2)

@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, need_rank, operands
+from onnxtrain.gradients.known import inputs_of, need_rank, operands, rank_of
 from onnxtrain.gradients.reduction import nonzero, other_zeros
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
@@ -100,13 +100,23 @@ def tensor_scatter(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     options = forwarded(node)
     nothing = op.filled(0, shape_of=update, like=dy)
     kept = op.TensorScatter(dy, nothing, start, **options)
-    rank = need_rank(update, "TensorScatter")
-    axis = attribute(node, "axis", -2) % rank
+    axis = attribute(node, "axis", -2)
+    if axis >= 0:
+        axis -= need_rank(update, "TensorScatter")
     length, room = (op.Gather(op.shape(v), op.const(axis), axis=0) for v in (update, cache))
-    places = op.unsqueeze(op.Range(op.const(0), length, op.const(1)), list(range(1, rank - axis)))
+    places = op.unsqueeze(op.Range(op.const(0), length, op.const(1)), list(range(1, -axis)))
     if start is not None:
-        places = op.Add(op.unsqueeze(start, list(range(1, rank))), places)
+        places = op.Add(_column(op, start, update), places)
     if attribute(node, "mode", "linear") == "circular":
         places = op.Mod(places, room)
     everywhere = op.Expand(places, op.shape(update))
     return [kept, op.GatherElements(dy, everywhere, axis=axis), None][: len(node.inputs)]
+
+
+def _column(op: Ops, start: ir.Value, update: ir.Value) -> ir.Value:
+    """A number for each sample, with as many axes as the update has."""
+    rank = rank_of(update)
+    if rank is not None:
+        return op.unsqueeze(start, list(range(1, rank)))
+    ones = op.Expand(op.ints([1]), op.Sub(op.Shape(op.Shape(update)), op.ints([1])))
+    return op.Reshape(start, op.Concat(op.ints([-1]), ones, axis=0))

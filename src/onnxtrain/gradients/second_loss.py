@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.gradients.chain import through
-from onnxtrain.gradients.known import inputs_of, need_rank, operands
+from onnxtrain.gradients.known import inputs_of, last_axis, operands
 from onnxtrain.gradients.likelihood import Likelihood
 from onnxtrain.gradients.loss import ignored_label, one_hot, per_sample, reduction_of
 from onnxtrain.gradients.reduction import nonzero
@@ -73,7 +73,7 @@ def sparse_softmax_cross_entropy_grad(op: Ops, node: ir.Node, g: ir.Value) -> li
     """(exp(log_prob) - onehot)·w·dY, divided by Σw for a mean."""
     dy, log_prob, label, weight = inputs_of(node, 4)
     assert dy is not None and log_prob is not None and label is not None
-    last = need_rank(log_prob, node.op_type) - 1
+    last = last_axis(op, log_prob, node.op_type)
     reduction = reduction_of(node)
 
     def formula(op: Ops, dy: ir.Value, log_prob: ir.Value, w: ir.Value) -> list[ir.Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, need_rank
+from onnxtrain.gradients.known import inputs_of
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
@@ -39,8 +39,8 @@ def max_unpool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _fitted(op: Ops, node: ir.Node, x: ir.Value, dy: ir.Value) -> ir.Value:
     """dy cut, or filled with zeros, to the size of the image that was pooled."""
-    rank = need_rank(x, "MaxUnpool") - 2
     kernel = attribute(node, "kernel_shape", ())
+    rank = len(kernel)
     pads, steps = attribute(node, "pads", (0,) * 2 * rank), attribute(node, "strides", (1,) * rank)
     slack = [kernel[i] - pads[i] - pads[i + rank] - steps[i] for i in range(rank)]
     pooled = op.Add(op.Mul(op.shape(x), op.ints([1, 1, *steps])), op.ints([0, 0, *slack]))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.graph import zeros
 from onnxtrain.graph.infer import infer_node
 from onnxtrain.types import MS, DataType
 
@@ -180,7 +181,11 @@ class Ops:
 
     def reshape_exactly(self, x: ir.Value, shape: ir.Value) -> ir.Value:
         """Reshape to sizes computed by the run, among which a 0 means 0."""
-        return self.Reshape(x, shape, allowzero=1 if self.opset >= 14 else None)
+        if self.opset >= zeros.SINCE:
+            return self.Reshape(x, shape, allowzero=1)
+        result = self.Reshape(x, shape)
+        zeros.mark_exact(self.nodes[-1])
+        return result
 
     def unbroadcast(self, grad: ir.Value, to: ir.Value) -> ir.Value:
         """Sum a gradient back to the shape of the operand that was broadcast."""

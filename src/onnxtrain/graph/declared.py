@@ -35,6 +35,19 @@ def forget_negative(model: ir.Model) -> None:
                 )
 
 
+def believe_weights(model: ir.Model) -> None:
+    """Give initializers the shapes of what they hold, in place.
+
+    Optimizers transpose weights in files that go on declaring them as they were.
+    """
+    for graph in all_graphs(model.graph):
+        inputs = set(graph.inputs)
+        for value in graph.initializers.values():
+            held = value.const_value
+            if held is not None and value not in inputs and value.shape != held.shape:
+                value.shape = ir.Shape(held.shape.numpy())
+
+
 def undeclare(model: ir.Model) -> dict[ir.Value, ir.Shape]:
     """Take the shapes off what known operators compute and Loops carry, in place; gives them."""
     taken: dict[ir.Value, ir.Shape] = {}

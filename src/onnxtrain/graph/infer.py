@@ -10,10 +10,18 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
 from onnxtrain.graph.bindings import kind, opset_of, paired
-from onnxtrain.graph.declared import believe, forget_negative, settle_carried, undeclare
+from onnxtrain.graph.declared import (
+    believe,
+    believe_weights,
+    forget_negative,
+    settle_carried,
+    undeclare,
+)
+from onnxtrain.graph.einsum import is_einsum, result_shape
 from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
-from onnxtrain.graph.pools import counting, recount
+from onnxtrain.graph.pools import counting
 from onnxtrain.graph.ranks import complete_ranks
+from onnxtrain.graph.recount import recount
 from onnxtrain.graph.skeleton import SMALL, skeleton
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.walk import all_nodes
@@ -107,6 +115,7 @@ def _settle(model: ir.Model) -> None:
 def _doubt(model: ir.Model) -> None:
     """Infer without the shapes that a model declares, and again with those that are news."""
     forget_negative(model)
+    believe_weights(model)
     declared = undeclare(model)
     _settle(model)
     if believe(model, declared):
@@ -266,6 +275,8 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     schema = _schema_of(node, imports)
     if schema is None:
         return None
+    if is_einsum(node):
+        return _broadcast(node)
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
@@ -290,6 +301,14 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     protos = [found.get(value.name or "") for value in node.outputs]
     undo(schema, narrow, protos)
     return [None if proto is None else _frozen(proto) for proto in protos]
+
+
+def _broadcast(node: ir.Node) -> list[Typed | None]:
+    """The type of an Einsum's operands, and the shape that they broadcast to."""
+    shape = result_shape(node)
+    if shape is not None:
+        shape.freeze()
+    return [None if value is None else (value.type, shape) for value in node.inputs[:1]]
 
 
 def _frozen(proto: onnx.TypeProto) -> Typed:

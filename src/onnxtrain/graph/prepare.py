@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.einsum import check_equations
 from onnxtrain.graph.embedded import define_embedded
 from onnxtrain.graph.functions import inline_functions
 from onnxtrain.graph.infer import find_types, infer
@@ -29,6 +30,7 @@ def prepare(model: ir.Model) -> ir.Model:
     replace_withdrawn(model)
     tidy(model)
     spell_out(model)
+    check_equations(model)
     settle_loops(model)
     if needs_upgrade(model):
         upgrade(model)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from onnxtrain.errors import NoKernelError, RegistrationError
-from onnxtrain.kernels.unrunnable import why_unrunnable
 from onnxtrain.types import CPU, CUDA, DataType, Provider, dtype_name, op_name
+from onnxtrain.unrunnable import why_unrunnable
 
 BOTH = frozenset({CPU, CUDA})
 RESOURCES = frozenset(

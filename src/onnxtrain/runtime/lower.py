@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NodeError, NoKernelError
 from onnxtrain.graph.bindings import bound_types, opset_of
+from onnxtrain.graph.zeros import is_marked_exact
 from onnxtrain.kernels.registry import Kernel, KernelRegistry
 from onnxtrain.runtime import copies, lifetimes, placement
 from onnxtrain.runtime.check import check
@@ -216,6 +217,8 @@ class _Lowering:
                 continue
             if not is_default(attribute, kernel.attributes.get(key)):
                 keywords[key] = self._attribute(attribute, f"{node.name}_{key}", on_host)
+        if is_marked_exact(node):
+            keywords["allowzero"] = "1"
         for resource in kernel.needs:
             keywords[resource] = resource_text(
                 resource,

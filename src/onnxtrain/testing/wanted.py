@@ -87,6 +87,7 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
     (MS, "CausalConvWithState", "activation"): "none silu swish",
     (MS, "FusedConv", "activation"): _ACTIVATION,
     (MS, "FusedGemm", "activation"): _ACTIVATION,
+    (MS, "NhwcFusedConv", "activation"): _ACTIVATION,
     (MS, "FusedMatMulActivation", "activation"): _ACTIVATION,
     (MS, "GatedRMSNorm", "activation"): "silu sigmoid",
     (MS, "MoE", "activation_type"): "relu gelu silu identity swiglu",

@@ -14,6 +14,8 @@ from onnxtrain.types import FLOATS, ONNX
 
 _WAVES = frozenset({"Cos", "Sin"})
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Mul"})
+_STEPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Operators that only round what they are given first."""
 _ROUNDING = 0.02
 
 
@@ -38,7 +40,7 @@ def is_frequencies(value: ir.Value, counted: Collection[ir.Value]) -> bool:
         for node, _ in current.uses():
             if _is(node, _WAVES):
                 waves += 1
-            elif _is(node, MOVERS | _PRODUCTS) and _others_count(node, seen, counted):
+            elif _is(node, MOVERS | _PRODUCTS | _STEPS) and _others_count(node, seen, counted):
                 open_ += node.outputs
             else:
                 return False
@@ -61,8 +63,9 @@ def counted_values(graph: ir.Graph) -> set[ir.Value]:
     """What nodes make of whole numbers alone."""
     found: set[ir.Value] = set()
     for node in all_nodes(graph):
-        given = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
-        whole = _is(node, MOVERS | _PRODUCTS) and all(
+        alone = node.op_type == "CastLike" or node.op_type in _STEPS
+        given = node.inputs[:1] if alone else node.inputs
+        whole = _is(node, MOVERS | _PRODUCTS | _STEPS) and all(
             v in found or _is_counted(v) for v in given if v is not None
         )
         if whole or _is(node, frozenset({"Range"})):

@@ -19,7 +19,7 @@ from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies, rotations
 from onnxtrain.transforms.places import MOVERS, final_uses, followers, in_group_norm
 from onnxtrain.transforms.untrainable import other_homes
-from onnxtrain.transforms.whole_numbers import stored_weights
+from onnxtrain.transforms.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
 
 STATISTICS = {
@@ -44,6 +44,7 @@ _SETTINGS = {
     ("Pow", 1): "exponent of Pow",
     ("QAttention", 3): "quantiser scale",
     ("QAttention", 4): "quantiser scale",
+    **{("QEmbedLayerNormalization", index): "quantiser scale" for index in range(8, 13)},
     ("QuantizeLinear", 1): "quantiser scale",
     ("DequantizeLinear", 1): "quantiser scale",
     ("Range", 0): "bound of Range",
@@ -55,6 +56,8 @@ _SETTINGS = {
     ("RotaryEmbedding", 1): "cosines or sines of positions",
     ("RotaryEmbedding", 2): "cosines or sines of positions",
     ("RotaryEmbedding", 3): "cosines or sines of positions",
+    ("SparseAttention", 9): "cosines of positions",
+    ("SparseAttention", 10): "sines of positions",
     ("Upsample", 1): "scales of Upsample",
 }
 _STATES = frozenset({("GRU", 5), ("LSTM", 5), ("LSTM", 6), ("RNN", 5)})
@@ -161,7 +164,12 @@ def decide(
             reached.add(model.graph.initializers[name])
     decisions = [
         _decision(
-            value, value in reached, known is None or name in known, value in turning, counted
+            value,
+            value in reached,
+            known is None or name in known,
+            value in turning,
+            counted,
+            stored.get(name),
         )
         for name, value in model.graph.initializers.items()
         if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
@@ -192,7 +200,12 @@ def _why_not(decisions: Sequence[Decision]) -> str:
 
 
 def _decision(
-    value: ir.Value, reached: bool, writable: bool, turning: bool, counted: Collection[ir.Value]
+    value: ir.Value,
+    reached: bool,
+    writable: bool,
+    turning: bool,
+    counted: Collection[ir.Value],
+    form: Stored | None,
 ) -> Decision:
     tensor = value.const_value
     assert tensor is not None
@@ -207,9 +220,11 @@ def _decision(
         return Decision(name, False, UNREACHED, elements, possible=False)
     if not elements:
         return Decision(name, False, "has no elements", elements, possible=False)
-    if tensor.dtype not in FLOATS:
-        return Decision(name, True, f"weight stored as {dtype_name(tensor.dtype)}", elements)
+    weight = "weight"
     reasons = [_not_a_weight(value, tensor, node, index) for node, index in final_uses(value)]
+    if form is not None:
+        weight = f"weight stored as {dtype_name(tensor.dtype)}"
+        reasons = _not_stored_weights(tensor, form)
     if _SWITCH in reasons:
         return Decision(name, False, _SWITCH, elements)
     if reasons and all(reasons):
@@ -218,7 +233,19 @@ def _decision(
         return Decision(name, False, "frequencies of a position encoding", elements)
     if turning:
         return Decision(name, False, "cosines or sines of positions", elements)
-    return Decision(name, True, "weight", elements)
+    return Decision(name, True, weight, elements)
+
+
+def _not_stored_weights(tensor: ir.TensorProtocol, form: Stored) -> list[str | None]:
+    """For each use of what whole numbers stand for: why it is a constant there, or None."""
+    real = ir.LazyTensor(
+        lambda: ir.Tensor(form.floats(np.asarray(tensor.numpy()))),
+        DataType.from_numpy(form.scale.dtype),
+        ir.Shape(tensor.shape.numpy()),
+        name=tensor.name,
+    )
+    values = [node.outputs[0] for node in form.nodes]
+    return [_not_a_weight(v, real, node, index) for v in values for node, index in final_uses(v)]
 
 
 def _not_a_weight(

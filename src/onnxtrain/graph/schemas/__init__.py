@@ -22,10 +22,12 @@ from onnxtrain.graph.schemas import (
     loss,
     math,
     ms_attention,
+    ms_embed,
     ms_fused,
     ms_gated,
     ms_quantized,
     ms_recurrent,
+    ms_sparse,
     ms_tensor,
     nn,
     optimizer,
@@ -62,10 +64,12 @@ _TRAINING: tuple[Operator, ...] = (
 _FORWARD: tuple[Operator, ...] = (
     *forward.OPS,
     *ms_attention.OPS,
+    *ms_embed.OPS,
     *ms_fused.OPS,
     *ms_gated.OPS,
     *ms_quantized.OPS,
     *ms_recurrent.OPS,
+    *ms_sparse.OPS,
     *ms_tensor.OPS,
 )
 _lock = threading.Lock()

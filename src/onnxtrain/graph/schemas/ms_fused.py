@@ -6,7 +6,12 @@ from onnxtrain.graph.schemas.declare import Attributes, op, optional, required
 from onnxtrain.graph.schemas.facts import Facts, Shape
 from onnxtrain.graph.schemas.forward import product
 from onnxtrain.graph.schemas.infer import at, of, same_as, typed
-from onnxtrain.graph.schemas.ms_shapes import convolved, convolved_last, pooled_last
+from onnxtrain.graph.schemas.ms_shapes import (
+    convolved,
+    convolved_images_last,
+    convolved_last,
+    pooled_last,
+)
 from onnxtrain.graph.schemas.nn import CONV, WINDOW
 from onnxtrain.types import FLOATS, DataType
 
@@ -53,6 +58,13 @@ OPS = (
         T=FLOATS,
         attributes=CONV,
         infer=typed(of(0), convolved_last),
+    ),
+    op(
+        "NhwcFusedConv",
+        "X: T, W: T, B?: T, Z?: T -> Y: T",
+        T=FLOATS,
+        attributes=ACTIVATED_CONV,
+        infer=typed(of(0), convolved_images_last),
     ),
     op(
         "NhwcMaxPool",

@@ -17,6 +17,11 @@ def convolved_last(facts: Facts, output: int) -> Shape | None:
     return last(shape)
 
 
+def convolved_images_last(facts: Facts, output: int) -> Shape | None:
+    """The same with filters [M, C/group, kernel...]."""
+    return last(_convolution(first(facts.shape(0)), facts.shape(1), facts))
+
+
 def convolved_bytes(facts: Facts, output: int) -> Shape | None:
     """The same for QLinearConv, whose filter is its fourth input and has its channels second."""
     at_end = facts.integer("channels_last")

@@ -32,9 +32,9 @@ def einsum_integers(*xs: Tensor, equation: str) -> Tensor:
     terms, result = _parse(equation)
     if len(terms) != len(xs):
         raise ValueError(f"equation {equation!r} has {len(terms)} terms for {len(xs)} inputs")
-    hidden = max(x.ndim - len(term.replace("...", "")) for x, term in zip(xs, terms, strict=True))
-    dots = [f".{i}" for i in range(hidden)]
-    named = [_labels(term, dots) for term in terms]
+    hidden = [x.ndim - len(term.replace("...", "")) for x, term in zip(xs, terms, strict=True)]
+    dots = [f".{i}" for i in range(max(hidden))]
+    named = [_labels(term, dots[len(dots) - n :]) for term, n in zip(terms, hidden, strict=True)]
     kept = _labels(result, dots)
     summed = sorted({name for labels in named for name in labels} - set(kept))
     order = [*kept, *summed]

@@ -78,6 +78,40 @@ def nhwc_conv(
     return y.movedim(1, -1).contiguous()
 
 
+@kernel("NhwcFusedConv", domain=MS, T=FLOATS)
+def nhwc_fused_conv(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    z: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    activation_params: Sequence[float] = (),
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """FusedConv of [n, h, w, c] and z like y, with filters as in Conv: [m, c/group, h, w]."""
+    y = fused_conv(
+        x.movedim(-1, 1),
+        w,
+        b,
+        None if z is None else z.movedim(-1, 1),
+        activation=activation,
+        activation_params=activation_params,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return y.movedim(1, -1).contiguous()
+
+
 @kernel("NhwcMaxPool", domain=MS, T=FLOATS | _BYTES)
 def nhwc_max_pool(
     x: Tensor,

@@ -7,6 +7,7 @@ from onnxtrain.kernels.transformer import (
     packed,
     position,
     self_attention,
+    sparse,
 )
 
-__all__ = ["embed", "group_query", "multi_head", "packed", "position", "self_attention"]
+__all__ = ["embed", "group_query", "multi_head", "packed", "position", "self_attention", "sparse"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.attention.rotary import angles_at, rotated
 from onnxtrain.kernels.lasting import keep
-from onnxtrain.kernels.precision import store, widen
+from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import first_of, unpacked
 from onnxtrain.types import FLOATS, MS
@@ -80,6 +80,20 @@ def multimodal_rotary_embedding(
     cos, sin = (widen(cache[places]).unsqueeze(2) for cache in (cos_cache, sin_cache))
     y = rotated(heads, cos, sin, bool(interleaved))
     return y.flatten(2) if input.ndim == 3 else y.transpose(1, 2)
+
+
+@kernel("GemmaRotaryEmbedding", domain=MS, outputs=2, T=FLOATS, U=FLOATS)
+def gemma_rotary_embedding(
+    emb: Tensor, q: Tensor, q_rot: Tensor, k: Tensor, k_rot: Tensor
+) -> tuple[Tensor, Tensor]:
+    """q cos(a) + r sin(a) for queries and for keys; r has their halves swapped, one negated.
+
+    The angles a are [batch, position, feature] for all heads.
+    """
+    angles = emb.to(torch.promote_types(acc(emb.dtype), acc(q.dtype))).unsqueeze(1)
+    cos, sin = torch.cos(angles), torch.sin(angles)
+    turned, moved = (widen(x) * cos + widen(rot) * sin for x, rot in ((q, q_rot), (k, k_rot)))
+    return store(turned, q), store(moved, k)
 
 
 @functools.lru_cache(maxsize=64)

@@ -105,6 +105,11 @@ IMAGES = [
         for side in SAME
     ),
     *(
+        _row("NhwcFusedConv", [normal(1, 5, 4, 2), normal(3, 2, 2, 3)],
+             ms_fused._images_last(conv._conv), f"pads-{side}", auto_pad=side, strides=(2, 1))
+        for side in SAME
+    ),
+    *(
         _row("NhwcMaxPool", [apart(1, 5, 4, 2)], ms_fused._last(pool.max_only), f"pads-{side}",
              auto_pad=side, strides=(2, 1), kernel_shape=(2, 3))
         for side in SAME

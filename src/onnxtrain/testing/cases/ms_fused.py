@@ -58,6 +58,22 @@ def _last(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+def _images_last(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same with filters as they are for images [n, c, h, w]."""
+
+    def run(x: Tensor, w: Tensor, *more: Tensor | None, **attributes: Any) -> Tensor:
+        return _last(function)(x, w.movedim(1, -1), *more, **attributes)
+
+    return run
+
+
+def _images(name: str, more: list[Input | None], **attributes: Any) -> Case:
+    if name in ACTIVATIONS:
+        attributes["activation"] = name
+    inputs = [normal(2, 6, 5, 3), normal(4, 3, 3, 3, scale=0.3), *more]
+    return Case("NhwcFusedConv", inputs, _images_last(_conv), attributes, MS, name=name)
+
+
 def _fused(name: str, params: Sequence[float] = (), **attributes: Any) -> Case:
     given_params = {"activation_params": tuple(params)} if params else {}
     return Case("FusedConv", [normal(2, 3, 5, 5), normal(4, 3, 3, 3, scale=0.3), normal(4)], _conv,
@@ -83,6 +99,15 @@ CONV = [
     Case("NhwcConv", [normal(2, 6, 5, 3), normal(4, 3, 3, 3, scale=0.3), normal(4)], _last(_conv),
          {"pads": (1, 1, 1, 1), "strides": (2, 2)}, MS),
     Case("NhwcConv", [normal(2, 6, 5, 4), normal(4, 3, 3, 2)], _last(_conv), {"group": 2}, MS),
+    _images("plain", [], pads=(1, 1, 1, 1), strides=(2, 2)),
+    _images("Relu", [normal(4)]),
+    _images("Tanh", [normal(4)]),
+    _images("LeakyRelu", [normal(4)], activation_params=(0.25,)),
+    _images("HardSigmoid", [normal(4)], activation_params=(0.5, 0.25)),
+    _images("sum", [normal(4), normal(2, 4, 3, 4)], activation="Relu"),
+    _images("sum-without-bias", [None, normal(2, 4, 3, 4)], activation="Tanh"),
+    Case("NhwcFusedConv", [normal(2, 7, 4), normal(6, 2, 3)], _images_last(_conv),
+         {"activation": "Sigmoid", "group": 2}, MS, name="groups"),
 ]  # fmt: skip
 
 

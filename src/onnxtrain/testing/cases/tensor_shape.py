@@ -121,6 +121,8 @@ _RESHAPE = [
     Case("Reshape", [normal(0, 3), shape_input(3, 0)], _reshape, {"allowzero": 1}),
     Case("Reshape", [normal(2, 0, 3), shape_input(-1, 3)], _reshape, name="empty-infer"),
     Case("Reshape", [normal(2, 3), shape_input(-1)], _reshape, opset=7, dtypes=OLD_FLOATS),
+    Case("Reshape", [normal(0, 3), shape_input(3, -1)], _reshape, opset=13, name="empty-moved"),
+    Case("Reshape", [normal(0, 0), shape_input(0, 2)], _reshape, opset=13, name="empty-grown"),
     Case(
         "Reshape",
         [normal(2, 3)],

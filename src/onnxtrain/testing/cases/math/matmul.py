@@ -227,9 +227,38 @@ _EQUATIONS: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
     ("i,j->ij", ((3,), (4,))),
     ("ij,jk,kl->il", ((3, 4), (4, 5), (5, 2))),
 ]
+_STRETCHED: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
+    ("ij,jk->ik", ((2, 1), (5, 3))),
+    ("ij,jk->ki", ((2, 5), (1, 3))),
+    ("ij, jk", ((2, 1), (5, 3))),
+    ("bij,bjk->bik", ((1, 2, 3), (4, 3, 2))),
+    ("ij,ij->ij", ((2, 1), (1, 3))),
+    ("ij,ij->j", ((2, 1), (2, 3))),
+    ("ij,i->i", ((1, 4), (3,))),
+    ("i,i,i->", ((1,), (4,), (1,))),
+    ("ii,i->i", ((1, 1), (3,))),
+    ("ii,i->", ((1, 1), (3,))),
+    ("ij,jk,kl->il", ((2, 1), (5, 1), (4, 3))),
+    ("...ij,...jk->...ik", ((1, 2, 3), (4, 3, 2))),
+    ("...ij,...jk", ((2, 3), (4, 1, 2))),
+    ("i...j,...jk->i...k", ((2, 1, 4), (2, 3, 1, 2))),
+    ("j...,jk->...k", ((1, 2, 3), (4, 2))),
+    ("...ii,i...->...", ((2, 3, 3), (1, 4, 1))),
+]
+"""Axes that are 1 in one operand and more in another."""
 _EINSUM = [
     Case("Einsum", [normal(*shape) for shape in shapes], _einsum, {"equation": equation})
     for equation, shapes in _EQUATIONS
+]
+_EINSUM += [
+    Case(
+        "Einsum",
+        [normal(*shape) for shape in shapes],
+        _einsum,
+        {"equation": equation},
+        name=f"stretched-{equation}",
+    )
+    for equation, shapes in _STRETCHED
 ]
 _EINSUM += [
     Case(
@@ -238,10 +267,11 @@ _EINSUM += [
         lambda *xs, equation: torch.einsum(equation, *(x.to(torch.int64) for x in xs)),
         {"equation": equation},
         dtypes=INTEGERS,
-        name=f"integers-{equation}",
+        name=f"{prefix}-{equation}",
         gradient=False,
     )
-    for equation, shapes in _EQUATIONS
+    for prefix, rows in (("integers", _EQUATIONS), ("stretched-integers", _STRETCHED))
+    for equation, shapes in rows
 ]
 _DET = [
     Case("Det", [normal(3, 3)], torch.linalg.det),

@@ -1,0 +1,33 @@
+"""Embeddings of com.microsoft: of quantized tables, and of positions as angles."""
+
+from __future__ import annotations
+
+from onnxtrain.graph.schemas.declare import op
+from onnxtrain.graph.schemas.infer import of, same_as, typed
+from onnxtrain.graph.schemas.ms_attention import BYTES, INT32, batch_of_ids, embedded
+from onnxtrain.types import FLOATS
+
+OPS = (
+    op(
+        "GemmaRotaryEmbedding",
+        "emb: U, q: T, q_rot: T, k: T, k_rot: T -> output1: T, output2: T",
+        T=FLOATS,
+        U=FLOATS,
+        infer=(same_as(1), same_as(3)),
+    ),
+    op(
+        "QEmbedLayerNormalization",
+        "input_ids: T1, segment_ids?: T1, word_embedding_quant: T2, "
+        "position_embedding_quant: T2, segment_embedding?: T2, gamma_quant: T2, beta_quant: T2, "
+        "mask?: T1, word_embedding_scale: T, position_embedding_scale: T, "
+        "segment_embedding_scale?: T, gamma_scale: T, beta_scale: T, "
+        "word_embedding_zero_point: T2, position_embedding_zero_point: T2, "
+        "segment_embedding_zero_point?: T2, gamma_zero_point: T2, beta_zero_point: T2 -> "
+        "layernorm_out: T, mask_index_out: T1",
+        T=FLOATS,
+        T1=INT32,
+        T2=BYTES,
+        epsilon=1e-12,
+        infer=(typed(of(8), embedded), typed(of(0), batch_of_ids)),
+    ),
+)
