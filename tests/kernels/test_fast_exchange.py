@@ -53,11 +53,12 @@ def test_clusters_of_a_row() -> None:
 
 def test_memory_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on a stream share it; a recorded one has its own."""
-    exchange, parts = module("exchange"), module("axis").Parts
+    exchange, scratch, parts = module("exchange"), module("scratch"), module("axis").Parts
     found, x = {"stream": 7, "recording": 0}, torch.empty(3)
     streams = SimpleNamespace(get_current_stream=lambda index: found["stream"])
-    monkeypatch.setattr(exchange, "driver", SimpleNamespace(active=streams))
-    monkeypatch.setattr(exchange, "_KEPT", {})
+    monkeypatch.setattr(scratch, "driver", SimpleNamespace(active=streams))
+    monkeypatch.setattr(scratch, "interpreted", lambda: False)
+    monkeypatch.setattr(exchange.WORDS, "_kept", {})
     recording = "is_current_stream_capturing"
     monkeypatch.setattr(torch.cuda, recording, lambda: bool(found["recording"]))
 

@@ -11,18 +11,17 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.runtime import driver
 
 from onnxtrain.kernels.fast.approx import LOG2_E, two_to
 from onnxtrain.kernels.fast.axis import Parts
 from onnxtrain.kernels.fast.cluster import numbered, opened, swapped
 from onnxtrain.kernels.fast.launch import multiprocessors
+from onnxtrain.kernels.fast.scratch import Memory
 
 LEAST = 1 << 22
 """Elements below which a wait takes longer than torch."""
 LAUNCHES = 4
 """So many launches may run at once, of each of which one row's programs wait for the last."""
-_KEPT: dict[tuple[torch.device, int], Tensor] = {}
 
 
 def fits(parts: int, like: Tensor, together: int) -> bool:
@@ -36,27 +35,17 @@ def board(words: int, device: torch.device) -> Tensor:
     return torch.zeros(1 + words, dtype=torch.int64, device=device)
 
 
+WORDS = Memory(lambda sizes, device: board(sizes[0], device), 1 << 22)
+"""Words of clusters, which make all of theirs zero again for the next launch."""
+
+
 def words_for(rows: int, cut: Parts, like: Tensor) -> Tensor:
     """Memory for the words of all rows, which one cluster a row does without."""
     if cut.at_once:
         return like
     if cut.together == 1:
         return board(rows * cut.number, like.device)
-    return _kept(rows * cut.number * (cut.number // cut.together), like.device)
-
-
-def _kept(words: int, device: torch.device) -> Tensor:
-    """The same for clusters, which make all words zero again, so that those on a stream share it.
-
-    A recorded launch may be replayed beside any other, so it has memory of its own.
-    """
-    if torch.cuda.is_current_stream_capturing():
-        return board(words, device)
-    key = device, driver.active.get_current_stream(device.index)
-    found = _KEPT.get(key)
-    if found is None or len(found) <= words:
-        found = _KEPT[key] = board(words, device)
-    return found
+    return WORDS.of((rows * cut.number * (cut.number // cut.together),), like.device)
 
 
 @triton.jit
