@@ -10,14 +10,16 @@ from onnxtrain.kernels.activation.bias_softmax import (
     softmax_dropout_grad,
 )
 
-SHAPES = [(12, 40, 4), (6, 8, 6), (3, 1000, 1)]
+SHAPES = [(12, 40, 4), (6, 8, 6), (3, 1000, 1), (32, 64, 2)]
 """Rows, their length, and rows of the bias."""
+MANY = [(8192, 64, 8), (6150, 40, 6)]
+"""The same, for a GPU."""
 
 
 @on_devices
 @pytest.mark.parametrize("inner", [0, 1])
 def test_bias_softmax(device: str, dtype: str, inner: int) -> None:
-    for rows, columns, count in SHAPES:
+    for rows, columns, count in SHAPES + (MANY if device == "cuda" else []):
         x, bias = (drawn(n, columns, device=device, dtype=dtype) * 3 for n in (rows, count))
         x[0, 1] = float("-inf")
         ours = module("bias_softmax").bias_softmax(x, bias, bool(inner))

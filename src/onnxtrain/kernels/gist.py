@@ -28,7 +28,7 @@ Shape = tuple[int | None, ...] | None
 @kernel("GistBinarizeEncoder", domain=MS, T=FLOATS, T1=BOOL)
 def binarize(x: Tensor) -> Tensor:
     """y = x > 0."""
-    if fast.ready(x):
+    if fast.ready(x, smallest=1):
         found: Tensor = fast.load("gist").positive(x)
         return found
     return x > 0
@@ -42,7 +42,7 @@ def unbinarize(x: Tensor, *, to: int) -> Tensor:
 
 def _converted(x: Tensor, kind: torch.dtype) -> Tensor:
     """x in another type, rounded to nearest even."""
-    if x.element_size() <= 4 and _read_fast(x, kind, x.numel(), fast.SMALLEST):
+    if x.element_size() <= 4 and _read_fast(x, kind):
         found: Tensor = fast.load("gist").converted(x, kind)
         return found
     return x.to(kind)
@@ -64,7 +64,7 @@ def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     """The bits as 0 and 1, in the shape that the graph declares; flat if it declares none."""
     kind = to_torch(to)
     bits: Tensor
-    if _read_fast(x, kind, x.numel()):
+    if _read_fast(x, kind):
         bits = fast.load("gist").unpack1(x, kind)
     else:
         bits = ((x.reshape(-1, 1) >> _places(x)) & 1).reshape(-1).to(kind)
@@ -74,10 +74,11 @@ def unpack1(x: Tensor, *, to: int, out_shape: Shape) -> Tensor:
     return bits[: shape.numel()].reshape(shape)
 
 
-def _read_fast(x: Tensor, kind: torch.dtype, elements: int, smallest: int = 1) -> bool:
-    """Whether Triton may decode so many codes to a type; several launches of torch are slower."""
-    whole = x.is_cuda and x.is_contiguous() and fast.installed()
-    return whole and kind in fast.TYPES and elements >= smallest
+def _read_fast(x: Tensor, kind: torch.dtype) -> bool:
+    """Whether Triton may decode these to a type; autograd cannot go back through it."""
+    whole = x.is_cuda and x.is_contiguous() and x.numel() > 0
+    differentiated = x.requires_grad and torch.is_grad_enabled()
+    return whole and kind in fast.TYPES and not differentiated and fast.installed()
 
 
 def _places(like: Tensor) -> Tensor:
@@ -122,7 +123,7 @@ def _saturated(x: Tensor, largest: float) -> Tensor:
 @kernel("GistPack8Decoder", domain=MS, T=FLOATS, T1={DataType.UINT8})
 def unpack8(x: Tensor, *, to: int) -> Tensor:
     """The number of each byte."""
-    if _read_fast(x, to_torch(to), x.numel(), fast.SMALLEST):
+    if _read_fast(x, to_torch(to)):
         found: Tensor = fast.load("gist").of_byte(x, to_torch(to))
         return found
     return x.contiguous().view(torch.float8_e5m2).to(to_torch(to))
@@ -170,7 +171,7 @@ def unpack_msfp15(x: Tensor, *, to: int) -> Tensor:
     """±m·2^(s-132), with s put together from bit 7 of a tile's bytes; +0 where m is 0."""
     if x.numel() < TILE:
         return unpack8(x, to=to)
-    if x.numel() % TILE == 0 and _read_fast(x, to_torch(to), x.numel()):
+    if x.numel() % TILE == 0 and _read_fast(x, to_torch(to)):
         found: Tensor = fast.load("gist").unpack_msfp15(x, to_torch(to))
         return found
     codes = x.reshape(-1).to(torch.int64)

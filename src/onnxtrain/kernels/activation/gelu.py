@@ -34,7 +34,7 @@ def gelu_exact(x: Tensor, *, out: Tensor | None = None) -> Tensor:
 @kernel("GeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
 def gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = dY·(Φ(x) + x·φ(x))."""
-    if dy.shape == x.shape and fast.ready(dy, x):
+    if x.ndim and dy.shape == x.shape and fast.ready(dy, x, smallest=1):
         return _pointwise_grad(dy, x, None, "none", out=out)
     return backward(aten.gelu_backward, dy, x, approximate="none", out=out)
 
@@ -71,7 +71,7 @@ def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
 @kernel("FastGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
 def fast_gelu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = dY·(1 + t + x·(1 - t²)·√(2/π)·(1 + 0.134145·x²)) / 2, t being Gelu's tanh."""
-    if dy.shape == x.shape and fast.ready(dy, x):
+    if x.ndim and dy.shape == x.shape and fast.ready(dy, x, smallest=1):
         return _pointwise_grad(dy, x, None, "tanh", out=out)
     return backward(aten.gelu_backward, dy, x, approximate="tanh", out=out)
 

@@ -11,16 +11,18 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import dropout
-from onnxtrain.kernels.fast.approx import reciprocal
+from onnxtrain.kernels.fast.approx import reciprocal, widened
 from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.dropout import as_bytes, kept_of
-from onnxtrain.kernels.fast.launch import cdiv, power, warps
+from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.softmax import _finite, _raised
 
 TOGETHER = 1024
 """Elements of a program with several rows."""
 PER_THREAD = 16
+ALONE = {2: (1024, 32), 4: (512, 16)}
+"""Both without a dropout, by the bytes of an element."""
 
 
 @triton.jit
@@ -33,8 +35,38 @@ def _places(rows, columns, R: tl.constexpr, K: tl.constexpr, G: tl.constexpr):
 
 
 @Compiled
+@triton.jit
+def _rows(
+    y,
+    x,
+    bias,
+    rows,
+    columns,
+    repeats,
+    INNER: tl.constexpr,
+    ONE: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """ONE: all rows of a program have the same bias."""
+    first = tl.program_id(0) * R
+    below, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    there = (first + below < rows) & (column < columns)
+    at = first.to(tl.int64) * columns + (below * columns + column)
+    if ONE:
+        bias_row = first // repeats + below * 0
+    else:
+        bias_row = (first + below) // repeats if INNER else (first + below) % repeats
+    value = widened(tl.load(x + at, there, float("-inf")))
+    value += widened(tl.load(bias + bias_row.to(tl.int64) * columns + column, there, 0.0))
+    value = _raised(value, _finite(tl.max(value, 1))[:, None])
+    value *= reciprocal(tl.sum(value, 1))[:, None]
+    tl.store(y + at, value.to(y.dtype.element_ty), there)
+
+
+@Compiled
 @triton.jit(do_not_specialize=["seed", "limit"])
-def _forward(
+def _dropped(
     y,
     mask,
     soft,
@@ -48,7 +80,6 @@ def _forward(
     repeats,
     scale,
     INNER: tl.constexpr,
-    DROP: tl.constexpr,
     DRAWN: tl.constexpr,
     HALF: tl.constexpr,
     ROUNDS: tl.constexpr,
@@ -64,14 +95,13 @@ def _forward(
     value = _raised(value, top)
     value *= reciprocal(tl.sum(tl.sum(value, 2), 1))[:, None, None]
     tl.store(soft + at, value.to(soft.dtype.element_ty), there)
-    if DROP:
-        if DRAWN:
-            seed = seed.to(tl.uint64) + tl.load(seeds).to(tl.uint64)
-        counter = tl.reshape(row * (columns // G) + group, (R * K,))
-        kept = kept_of(seed, counter, limit.to(tl.uint32), HALF, ROUNDS, G)
-        kept = tl.reshape(kept, (R, K, G))
-        tl.store(as_bytes(mask) + at, kept.to(tl.uint8), there)
-        tl.store(y + at, tl.where(kept, value * scale, 0.0).to(y.dtype.element_ty), there)
+    if DRAWN:
+        seed = seed.to(tl.uint64) + tl.load(seeds).to(tl.uint64)
+    counter = tl.reshape(row * (columns // G) + group, (R * K,))
+    kept = kept_of(seed, counter, limit.to(tl.uint32), HALF, ROUNDS, G)
+    kept = tl.reshape(kept, (R, K, G))
+    tl.store(as_bytes(mask) + at, kept.to(tl.uint8), there)
+    tl.store(y + at, tl.where(kept, value * scale, 0.0).to(y.dtype.element_ty), there)
 
 
 @Compiled
@@ -95,9 +125,26 @@ def takes(x: Tensor) -> bool:
 
 def bias_softmax(x: Tensor, bias: Tensor, inner: bool) -> Tensor:
     """Softmax of the rows of x + bias, each bias row being for rows in a row, or for every n-th."""
-    soft = torch.empty_like(x)
-    _launch(soft, soft, soft, x, bias, inner, 0.0, 0, soft, (False, False, False, 10))
-    return soft
+    y, (rows, columns), count = torch.empty_like(x), x.shape, bias.shape[0]
+    repeats = rows // count if inner else count
+    elements, per_thread = ALONE[x.dtype.itemsize]
+    width = power(columns)
+    together = spread(max(1, elements // width), rows)
+    one = inner and repeats % together == 0
+    _rows[(cdiv(rows, together),)](
+        y,
+        x,
+        bias,
+        rows,
+        columns,
+        repeats,
+        inner,
+        one,
+        together,
+        width,
+        num_warps=warps(width * together, per_thread),
+    )
+    return y
 
 
 def bias_softmax_dropout(
@@ -109,26 +156,9 @@ def bias_softmax_dropout(
     drawn = seed is None
     key, seeds = (seed, mask) if seed is not None else dropout.next_seed(x, rng)
     half = drawn and dropout.HALVES and x.dtype.itemsize == 2 and 1 / 256 <= rate <= 255 / 256
-    how = True, drawn, half, dropout.ROUNDS if drawn else 10
-    _launch(y, mask, soft, x, bias, inner, rate, key, seeds, how)
-    return y, mask, soft
-
-
-def _launch(
-    y: Tensor,
-    mask: Tensor,
-    soft: Tensor,
-    x: Tensor,
-    bias: Tensor,
-    inner: bool,
-    rate: float,
-    key: int,
-    seeds: Tensor,
-    how: tuple[bool, bool, bool, int],
-) -> None:
     (rows, columns), count = x.shape, bias.shape[0]
     together, groups, group, threads = _plan(x)
-    _forward[(cdiv(rows, together),)](
+    _dropped[(cdiv(rows, together),)](
         y,
         mask,
         soft,
@@ -136,18 +166,21 @@ def _launch(
         bias,
         seeds,
         key,
-        dropout.limit_of(1 - rate, how[2]),
+        dropout.limit_of(1 - rate, half),
         rows,
         columns,
         rows // count if inner else count,
         1 / (1 - rate),
         inner,
-        *how,
+        drawn,
+        half,
+        dropout.ROUNDS if drawn else 10,
         together,
         groups,
         group,
         num_warps=threads,
     )
+    return y, mask, soft
 
 
 def softmax_dropout_grad(dy: Tensor, mask: Tensor, y: Tensor, rate: float) -> Tensor:

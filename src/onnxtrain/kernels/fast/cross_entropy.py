@@ -56,12 +56,14 @@ PASSED = {2: Launch(8, 2, 32), 4: Launch(8, 2, 32)}
 
 
 @triton.jit
-def _result(held, offset, scale, KIND: tl.constexpr, EXACT: tl.constexpr):
-    """A log probability, or the gradient of a class as if it were not the labelled one."""
+def _result(held, offset, scale, labelled, KIND: tl.constexpr, EXACT: tl.constexpr):
+    """A log probability, or a gradient; of scores, as if the class were not the labelled one."""
     if KIND == LOG_PROB:
         result = (held - offset) - scale
-    else:
+    elif KIND == GRADIENT:
         result = raised(held, offset, EXACT) * scale
+    else:
+        result = raised(held, offset, EXACT) * scale - tl.where(labelled, scale, 0.0)
     return result
 
 
@@ -72,6 +74,7 @@ def _write(
     extent,
     offset,
     scale,
+    own,
     KIND: tl.constexpr,
     SHIFTED: tl.constexpr,
     EXACT: tl.constexpr,
@@ -82,7 +85,8 @@ def _write(
     """Results of all chunks of this program."""
     for n in tl.static_range(N):
         place, there = chunk(extent, n, SHIFTED, L, W)
-        result = _result(unshared(held[n]).to(tl.float32), offset, scale, KIND, EXACT)
+        value = unshared(held[n]).to(tl.float32)
+        result = _result(value, offset, scale, place == own, KIND, EXACT)
         tl.store(out + place, result.to(out.dtype.element_ty), there)
 
 
@@ -164,6 +168,8 @@ def _rows(
     out_base = out + (base if ALIKE else out_start - lead)
     extent = (lead, classes, tl.cdiv(lead + classes, W), part * (N * L))
     label = tl.load(labels + row)
+    if COUNTED > 0:  # scores are on their way while all weights are added up
+        held = read(scores + base, extent, SHIFTED, N, L, W)
     to = (labels, weights, classes, ignore)
     weight = weights_at(to, row, True, WEIGHTED)
     inside = (label >= 0) & (label < classes)
@@ -180,31 +186,33 @@ def _rows(
             tl.store(parts + rows + row, weight)
     else:
         box = opened() if CLUSTERED else 0
-        held = read(scores + base, extent, SHIFTED, N, L, W)
-        own = tl.load(scores + start + label, inside & mine, float("nan")).to(tl.float32)
+        if COUNTED == 0:
+            held = read(scores + base, extent, SHIFTED, N, L, W)
+        own = tl.where(inside, label + lead, -1).to(tl.int32)
         ends = None
         if SHIFTED:
             end, cut = ends_of(extent, N * L, W)
             ends = tl.load(scores + base + end, cut, float("-inf")).to(tl.float32)
         offset, scale = tl.full((), 0.0, tl.float32), share
         if KIND != GRADIENT_OF_LOG_PROB:
+            score = tl.load(scores + start + label, inside & mine, float("nan")).to(tl.float32)
             top, total = top_and_total(held, ends, EXACT, N)
             if PARTS > 1:
                 at = words, box, number, row
                 top, total = of_all(top, total, *at, EXACT, PARTS, P, CLUSTERED)
             if mine:
-                loss = (tl.log(total) - (own - top)) * weight
+                loss = (tl.log(total) - (score - top)) * weight
                 tl.store(parts + row, tl.where(weight == 0.0, 0.0, loss))
                 tl.store(parts + rows + row, weight)
             offset, scale = top, tl.log(total) if KIND == LOG_PROB else share / total
-        _write(out_base, held, extent, offset, scale, KIND, SHIFTED, EXACT, N, L, W)
+        _write(out_base, held, extent, offset, scale, own, KIND, SHIFTED, EXACT, N, L, W)
         if SHIFTED:
-            result = _result(ends, offset, scale, KIND, EXACT)
+            result = _result(ends, offset, scale, end == own, KIND, EXACT)
             tl.store(out_base + end, result.to(out.dtype.element_ty), cut)
-        if KIND != LOG_PROB:
+        if KIND == GRADIENT:
             tl.debug_barrier()
             if inside & mine:
-                labelled = _result(own, offset, scale, KIND, True) - share
+                labelled = _result(score, offset, scale, True, KIND, True) - share
                 tl.store(out + out_start + label, labelled.to(out.dtype.element_ty))
 
 

@@ -17,8 +17,8 @@ from onnxtrain.kernels.fast.launch import cdiv
 GROUPS, WARPS = 256, 4
 """Groups and warps of a program."""
 GROUP = tl.constexpr(8)
-BLOCK = 2048
-"""Elements of a program that takes them one by one."""
+BLOCK = {1: 2048, 2: 2048, 4: 512}
+"""Elements of a program that takes them one by one, by the bytes of one that it writes."""
 
 
 @triton.jit
@@ -252,8 +252,8 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
     group = 16 // max(x.dtype.itemsize, out.dtype.itemsize)
-    grid = (cdiv(x.numel(), BLOCK),)
-    _each[grid](out, x, x.numel(), how, group, BLOCK, num_warps=WARPS)
+    block = BLOCK[out.dtype.itemsize]
+    _each[(cdiv(x.numel(), block),)](out, x, x.numel(), how, group, block, num_warps=WARPS)
     return out
 
 

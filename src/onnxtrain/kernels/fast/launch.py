@@ -10,6 +10,9 @@ import triton.language as tl
 
 from onnxtrain.kernels.fast import interpreted
 
+PROGRAMS = 512
+"""Fewer are not enough for a GPU if each has several rows."""
+
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
@@ -32,6 +35,15 @@ def power(n: int) -> int:
 def warps(elements: int, per_thread: int = 16, most: int = 16) -> int:
     """Warps for a block of so many elements."""
     return max(1, min(most, power(elements // (32 * per_thread))))
+
+
+def spread(together: int, rows: int) -> int:
+    """Rows of a program: so many, a power of two, or fewer where that makes enough programs.
+
+    An interpreter, which runs one after the other, needs no more of them.
+    """
+    enough = 1 << max(0, (rows // PROGRAMS).bit_length() - 1)
+    return together if interpreted() else min(together, enough)
 
 
 def part_of(size: int, most: int) -> int:

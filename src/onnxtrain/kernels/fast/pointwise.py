@@ -14,6 +14,8 @@ from onnxtrain.kernels.fast.launch import cdiv
 BLOCK = {2: 2048, 4: 1024}
 """Elements of a program, by the bytes of one."""
 WARPS = 4
+FEW, FEW_BLOCK = 1 << 20, 512
+"""Elements up to which there are more programs, which are smaller, and those of such a one."""
 GROUP = 8
 """Elements with one column to find for all of them, where rows are a multiple of it."""
 MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E = tl.constexpr(-2.302208198144325)
@@ -130,7 +132,7 @@ def _launched(
     out: Tensor | None,
 ) -> Tensor:
     out = torch.empty_like(x) if out is None else out
-    block = BLOCK[x.dtype.itemsize]
+    block = FEW_BLOCK if x.numel() <= FEW else BLOCK[x.dtype.itemsize]
     _gelu[(cdiv(x.numel(), block),)](
         out,
         dy,

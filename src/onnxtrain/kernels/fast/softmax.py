@@ -37,7 +37,7 @@ from onnxtrain.kernels.fast.exchange import (
     turn,
     words_for,
 )
-from onnxtrain.kernels.fast.launch import cdiv, power, warps
+from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 
 TOGETHER = {2: 4096, 4: 2048}
 """Elements of a program with several rows, by the bytes of one; of long rows' parts, and tiles."""
@@ -212,17 +212,17 @@ def softmax(x: Tensor, axis: int, *, log: bool) -> Tensor:
 
 
 @functools.cache
-def _rows_together(size: int, of: int) -> tuple[int, int, int]:
+def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
     part = row_part(size, PART)
     share = 2 if of == 4 and part <= SHORT_ROW else 1
-    together = 1 if part >= ALONE else TOGETHER[of] // (part * share)
+    together = 1 if part >= ALONE else spread(TOGETHER[of] // (part * share), rows)
     return part, together, warps(part * together, PER_THREAD // share)
 
 
 def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     rows, of = x.numel() // size, x.dtype.itemsize
-    part, together, threads = _rows_together(size, of)
+    part, together, threads = _rows_together(rows, size, of)
     if part >= size:
         grid = (cdiv(rows, together),)
         _rows[grid](y, x, rows, size, log, together, part, num_warps=threads)

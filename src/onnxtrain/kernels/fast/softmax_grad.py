@@ -36,7 +36,7 @@ from onnxtrain.kernels.fast.exchange import (
     turn,
     words_for,
 )
-from onnxtrain.kernels.fast.launch import cdiv, power, warps
+from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 
 TOGETHER = 2048
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
@@ -172,16 +172,16 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 
 
 @functools.cache
-def _rows_together(size: int) -> tuple[int, int, int]:
+def _rows_together(rows: int, size: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
     part = row_part(size, PART)
-    together = max(1, TOGETHER // part)
+    together = spread(max(1, TOGETHER // part), rows)
     return part, together, warps(part * together, PER_THREAD)
 
 
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows = y.numel() // size
-    part, together, threads = _rows_together(size)
+    part, together, threads = _rows_together(rows, size)
     if part >= size:
         grid = (cdiv(rows, together),)
         _rows[grid](dx, dy, y, rows, size, log, together, part, num_warps=threads)
