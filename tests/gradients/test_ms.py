@@ -81,6 +81,30 @@ def test_a_fused_convolution_is_not_computed_again() -> None:
     assert [line.split("(")[0] for line in emitted(text)] == ["ms.ReluGrad", "ms.ConvGrad"]
 
 
+def test_closed_places_have_no_gradient_and_the_first_of_those_that_tie_has_all() -> None:
+    of = differentiated(
+        "(float[1,1,6] x, int32[1,1,6] m) => (float[1,1,3] y) "
+        "{ y = com.microsoft.MaxpoolWithMask <kernel_shape = [2], strides = [2]> (x, m) }"
+    )
+    x = np.asarray([[[2, 2, 1, 5, 3, 4]]], np.float32)
+    mask = np.asarray([[[1, 1, 1, 0, 0, 1]]], np.int32)
+    found = run(of, x=x, m=mask, d_y=np.asarray([[[7, 8, 9]]], np.float32))
+    assert found["x_grad"].tolist() == [[[7, 0, 8, 0, 0, 0]]]
+
+
+def test_padding_of_short_words_is_trained_and_what_is_no_word_is_not() -> None:
+    of = differentiated(
+        "(int32[W,3] s, float[1,1,2,1] w, float[1] b, float[3,1] c) => (float[W,1] y) "
+        "{ y = com.microsoft.WordConvEmbedding(s, w, b, c) }"
+    )
+    weights = {"w": np.full((1, 1, 2, 1), 0.5), "b": np.zeros(1), "c": np.zeros((3, 1))}
+    given = {name: value.astype(np.float32) for name, value in weights.items()}
+    words = np.asarray([[2, 0, 0], [0, 1, 1]], np.int32)
+    found = run(of, s=words, **given, d_y=np.asarray([[1], [8]], np.float32))
+    assert found["c_grad"].tolist() == [[0.5], [0], [0.5]]
+    assert found["b_grad"].tolist() == [1]
+
+
 def test_angles_in_float_of_short_queries_have_a_gradient_in_float() -> None:
     short = "float16[1,2,3,4]"
     of = differentiated(

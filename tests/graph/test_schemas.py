@@ -59,21 +59,22 @@ FORWARD_NAMES = {
         MatMulBnb4 QuickGelu ShrunkenGather SkipLayerNormalization SkipSimplifiedLayerNormalization
         Trilu
         BiasAdd BiasSplitGelu CDist ComplexMul ComplexMulConj ConvTransposeWithDynamicPads
-        CropAndResize DequantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul ExpandDims
-        FusedConv FusedGemm FusedMatMulActivation GatedAdd GatherBlockQuantized GatherND
+        CropAndResize DequantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul DynamicTimeWarping
+        ExpandDims FusedConv FusedGemm FusedMatMulActivation GatedAdd GatherBlockQuantized GatherND
         GemmFastGelu GridSample GroupNorm Inverse Irfft MatMulInteger16 MatMulIntegerToFloat
-        MatMulNBits MatMulNBitsGrad MulInteger MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv
-        NhwcMaxPool Pad
+        MatMulNBits MatMulNBitsGrad MaxpoolWithMask MulInteger MurmurHash3 NGramRepeatBlock NhwcConv
+        NhwcFusedConv NhwcMaxPool Pad
         QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool
         QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere
-        QuantizeLinear Range Rfft SampleOp ScaledSiLU SkipGroupNorm TorchEmbedding TransposeMatMul
-        UnfoldTensor Unique
+        QuantizeLinear Range ReduceSumInteger Rfft SampleOp ScaledSiLU SkipGroupNorm TorchEmbedding
+        TransposeMatMul UnfoldTensor Unique
         BranchwiseRMSNorm GatedRMSNorm LinearAttentionGate MoE
         Attention EmbedLayerNormalization GatedRelativePositionBias GroupQueryAttention
         MultiHeadAttention PackedAttention PackedMultiHeadAttention QAttention RelativePositionBias
         RemovePadding RestorePadding RotaryEmbedding
         CausalConvWithState LinearAttention MRotaryEmbedding
-        GemmaRotaryEmbedding QEmbedLayerNormalization SparseAttention
+        GemmaRotaryEmbedding LongformerAttention QEmbedLayerNormalization SparseAttention
+        WordConvEmbedding
     """,
     ATEN: "ATen",
 }

@@ -27,7 +27,7 @@ def test_tensors_lie_apart_and_begin_where_wide_loads_may(
 
 
 def test_lists_are_taken_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "installed", lambda: True)
+    monkeypatch.setattr(fast, "serves", lambda index: True)
     first, second = [torch.zeros(2, 3), torch.zeros(4)], [torch.zeros(6).half()] * 2
     assert not fast.ready_lists(first, second), "on the CPU"
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)

@@ -84,6 +84,6 @@ def test_the_operators_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
         more = {"out_shape": tuple(x.shape)} if decode is gist.unpack1 else {}
         found = decode(encode(x), to=1, **more)
         monkeypatch.setattr(gist.fast, "ready", lambda *_, **__: False)
-        monkeypatch.setattr(gist.fast, "installed", lambda: False)
+        monkeypatch.setattr(gist.fast, "serves", lambda _: False)
         assert torch.equal(found, decode(encode(x), to=1, **more))
         monkeypatch.undo()

@@ -336,3 +336,13 @@ def test_a_mask_that_rules_nothing_out_is_no_weight():
     assert found.reason == "mask: zeros that are added to the scores of a Softmax"
     assert decision_on_c("s = Add(m, c) y = Softmax(s)", np.zeros(3, np.float32)).trained
     assert decision_on_c("s = Add(m, c) y = Tanh(s)", np.zeros((1, 3), np.float32)).trained
+
+
+def test_the_mask_of_windowed_attention_is_no_weight():
+    body = """(float[1,4,2] x, int32[1,4] g) => (float[1,4,2] y) {
+        y = com.microsoft.LongformerAttention<num_heads=1, window=1>(x, w, b, c, w, b, g)
+    }"""
+    weights = {"w": normal(2, 6), "b": normal(6), "c": np.zeros((1, 4), np.float32)}
+    found = decisions(body, weights, imports=', "com.microsoft": 1')
+    assert [name for name, one in found.items() if one.trained] == ["w", "b"]
+    assert found["c"].reason == "mask of LongformerAttention"

@@ -67,6 +67,8 @@ def _platform() -> dict[str, str]:
 def _devices() -> dict[str, str]:
     import torch
 
+    from onnxtrain.kernels import fast
+
     found = {
         "cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
         "cuda": f"built with {torch.version.cuda}" if torch.version.cuda else "not in this torch",
@@ -75,6 +77,7 @@ def _devices() -> dict[str, str]:
         device = torch.cuda.get_device_properties(index)
         found[f"cuda:{index}"] = (
             f"{device.name}, {device.total_memory / 2**30:.1f} GiB, "
-            f"capability {device.major}.{device.minor}"
+            f"capability {device.major}.{device.minor}, kernels of "
+            + ("Triton and torch" if fast.serves(index) else "torch alone")
         )
     return found

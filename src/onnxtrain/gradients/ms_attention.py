@@ -46,6 +46,13 @@ def group_query_attention(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
     return pulled_back(op, node, dys, unread=[6] if without_past else [])
 
 
+@gradient("LongformerAttention", domain=MS)
+def longformer_attention(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Run again and differentiated by torch; the mask is 0 or far below, and has no gradient."""
+    grads = pulled_back(op, node, [dy])
+    return [*grads[:3], None, *grads[4:]]
+
+
 @gradient("MRotaryEmbedding", "RotaryEmbedding", domain=MS)
 def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """A rotation is undone by the opposite one; caches that are trained have a gradient too."""

@@ -18,7 +18,7 @@ from onnxtrain.types import FLOATS, MS
 no_gradient("MatMulInteger16", "MulInteger", "QLinearConcat", "QLinearConv", domain=MS)
 no_gradient("QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", domain=MS)
 no_gradient("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean", domain=MS)
-no_gradient("QLinearSoftmax", "QLinearWhere", "QuantizeLinear", domain=MS)
+no_gradient("QLinearSoftmax", "QLinearWhere", "QuantizeLinear", "ReduceSumInteger", domain=MS)
 
 
 @gradient("MatMulNBits", domain=MS)

@@ -13,12 +13,13 @@ from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
-no_gradient("MurmurHash3", domain=MS)
+no_gradient("DynamicTimeWarping", "MurmurHash3", domain=MS)
 
 
 @gradient("CDist", "CropAndResize", "GridSample", "Inverse", "UnfoldTensor", domain=MS)
 @gradient("ComplexMul", "ComplexMulConj", "Irfft", "Rfft", "ScaledSiLU", domain=MS)
-@gradient("BranchwiseRMSNorm", "GatedRMSNorm", "MoE", domain=MS)
+@gradient("BranchwiseRMSNorm", "GatedRMSNorm", "MaxpoolWithMask", "MoE", domain=MS)
+@gradient("WordConvEmbedding", domain=MS)
 def recorded(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Run again and differentiated by torch."""
     return pulled_back(op, node, [dy])

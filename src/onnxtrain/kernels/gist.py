@@ -78,7 +78,7 @@ def _read_fast(x: Tensor, kind: torch.dtype) -> bool:
     """Whether Triton may decode these to a type; autograd cannot go back through it."""
     whole = x.is_cuda and x.is_contiguous() and x.numel() > 0
     differentiated = x.requires_grad and torch.is_grad_enabled()
-    return whole and kind in fast.TYPES and not differentiated and fast.installed()
+    return whole and kind in fast.TYPES and not differentiated and fast.serves(x.get_device())
 
 
 def _places(like: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ MOST = 8
 """Shapes of inputs that are remembered; a recording of each holds the memory of its results."""
 LARGEST_HOST_INPUT = 64
 """Elements of an input on the host up to which its values may be a part of the key."""
-WAITING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+WAITING = frozenset({"Compress", "DynamicTimeWarping", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators whose results have a size that only the device knows."""
 
 Key = tuple[Any, ...]

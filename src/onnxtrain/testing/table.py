@@ -32,6 +32,8 @@ FAMILIES = (
     "ms_fused",
     "ms_gated",
     "ms_group_query",
+    "ms_longformer",
+    "ms_pool",
     "ms_quantized",
     "ms_recurrent",
     "ms_sparse",

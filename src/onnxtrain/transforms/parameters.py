@@ -35,6 +35,7 @@ _SETTINGS = {
     ("GRU", 5): "initial state of GRU",
     ("GroupQueryAttention", 7): "cosines of positions",
     ("GroupQueryAttention", 8): "sines of positions",
+    ("LongformerAttention", 3): "mask of LongformerAttention",
     ("LSTM", 5): "initial state of LSTM",
     ("LSTM", 6): "initial cell of LSTM",
     ("MRotaryEmbedding", 2): "cosines or sines of positions",

@@ -1,11 +1,18 @@
-"""Embeddings of com.microsoft: of quantized tables, and of positions as angles."""
+"""Embeddings of com.microsoft: quantized tables, positions as angles, words of characters."""
 
 from __future__ import annotations
 
-from onnxtrain.graph.schemas.declare import op
-from onnxtrain.graph.schemas.infer import of, same_as, typed
+from onnxtrain.graph.schemas.declare import op, optional
+from onnxtrain.graph.schemas.facts import Facts, Shape
+from onnxtrain.graph.schemas.infer import at, of, same_as, typed
 from onnxtrain.graph.schemas.ms_attention import BYTES, INT32, batch_of_ids, embedded
 from onnxtrain.types import FLOATS
+
+
+def vectors(facts: Facts, output: int) -> Shape:
+    """[words, filters]."""
+    return (at(facts.shape(0), 0), at(facts.shape(1), 0))
+
 
 OPS = (
     op(
@@ -29,5 +36,15 @@ OPS = (
         T2=BYTES,
         epsilon=1e-12,
         infer=(typed(of(8), embedded), typed(of(0), batch_of_ids)),
+    ),
+    op(
+        "WordConvEmbedding",
+        "Sequence: T, W: T1, B: T1, C: T1 -> Y: T1",
+        T=INT32,
+        T1=FLOATS,
+        char_embedding_size=optional("int"),
+        conv_window_size=optional("int"),
+        embedding_size=optional("int"),
+        infer=typed(of(1), vectors),
     ),
 )

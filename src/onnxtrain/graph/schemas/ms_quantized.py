@@ -94,14 +94,21 @@ def joined(facts: Facts, output: int) -> Shape | None:
 
 
 def reduced(facts: Facts, output: int) -> Shape | None:
-    """data.shape without the axes of the attribute, or with 1 in their places."""
+    """data.shape without the axes of the attribute (all if it is empty), or with 1 for them."""
     data = facts.shape(0)
     axes = [None if data is None else normalize(a, len(data)) for a in facts.integers("axes")]
     if data is None or None in axes:
         return None
     keep = facts.integer("keepdims")
+    axes = axes or list(range(len(data)))
     kept = [1 if i in axes else size for i, size in enumerate(data) if keep or i not in axes]
     return tuple(kept)
+
+
+def sum_type(facts: Facts, output: int) -> int:
+    """32 bits, with a sign if data have one."""
+    kinds = {int(DataType.INT8): DataType.INT32, int(DataType.UINT8): DataType.UINT32}
+    return int(kinds.get(facts.dtype(0), UNKNOWN))
 
 
 def gemm_shape(facts: Facts, output: int) -> Shape | None:
@@ -306,6 +313,15 @@ PRODUCTS = (
         T=BYTES,
         T1=INT32,
         infer=typed(fixed(DataType.INT32), lambda facts, output: joint(facts, 0, 2)),
+    ),
+    op(
+        "ReduceSumInteger",
+        "data: T1 -> reduced: T2",
+        T1=BYTES,
+        T2=frozenset({DataType.INT32, DataType.UINT32}),
+        axes=required("ints"),
+        keepdims=required("int"),
+        infer=typed(sum_type, reduced),
     ),
     op(
         "DynamicQuantizeLSTM",

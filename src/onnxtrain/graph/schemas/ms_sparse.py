@@ -1,4 +1,4 @@
-"""Attention of com.microsoft among blocks of positions."""
+"""Attention of com.microsoft among blocks of positions, and within windows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from onnxtrain.graph.schemas.ms_attention import INT32, group_output
 from onnxtrain.types import FLOATS
 
 OPS = (
+    op(
+        "LongformerAttention",
+        "input: T, weight: T, bias: T, mask: T, global_weight: T, global_bias: T, global: G -> "
+        "output: T",
+        T=FLOATS,
+        G=INT32,
+        num_heads=required("int"),
+        window=required("int"),
+        infer=same_as(0),
+    ),
     op(
         "SparseAttention",
         "query: T, key?: T, value?: T, past_key: T, past_value: T, block_row_indices: M, "

@@ -16,7 +16,7 @@ from onnxtrain.graph.schemas.infer import (
     shape_of,
     typed,
 )
-from onnxtrain.graph.schemas.ms_shapes import replaced
+from onnxtrain.graph.schemas.ms_shapes import pooled, replaced
 from onnxtrain.graph.schemas.tensor import gathered_nd
 from onnxtrain.types import FIXED, FLOATS, INTS, NUMBERS, TEXT, DataType
 
@@ -142,6 +142,13 @@ OPS = (
         mode="bilinear",
         infer=typed(of(0), cropped),
     ),
+    op(
+        "DynamicTimeWarping",
+        "input: F -> output: I",
+        F=FLOATS,
+        I=_INT32,
+        infer=typed(fixed(DataType.INT32), fixed_shape(2, None)),
+    ),
     op("ExpandDims", "X: T, axis: int32 -> Y: T", T=ANY, infer=typed(of(0), expanded)),
     op("GatedAdd", "X: T, Y: T, gate: T -> output: T", T=FLOATS, infer=same_as(0)),
     op(
@@ -169,6 +176,17 @@ OPS = (
         attributes=_TRANSFORM,
         signal_ndim=required("int"),
         infer=typed(of(0), from_spectrum),
+    ),
+    op(
+        "MaxpoolWithMask",
+        "X: T, M: int32 -> Y: T",
+        T=FLOATS,
+        auto_pad="NOTSET",
+        kernel_shape=optional("ints"),
+        pads=optional("ints"),
+        storage_order=0,
+        strides=optional("ints"),
+        infer=typed(of(0), pooled),
     ),
     op(
         "MurmurHash3",

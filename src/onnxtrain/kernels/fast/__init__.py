@@ -19,6 +19,8 @@ from torch import Tensor
 TYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 SMALLEST = 1 << 22
 """Elements below which the host takes longer to launch these than the GPU takes to run torch's."""
+CAPABILITY = (8, 0)
+"""The first GPUs that have the instructions of these kernels; older ones run the portable ones."""
 _type_of, _needs_gradient = operator.attrgetter("dtype"), operator.attrgetter("requires_grad")
 
 
@@ -35,6 +37,14 @@ def installed() -> bool:
 
 
 @functools.cache
+def serves(index: int) -> bool:
+    """Whether Triton is installed and can serve a GPU: one of NVIDIA's that is not too old."""
+    if not installed() or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(index) >= CAPABILITY
+
+
+@functools.cache
 def interpreted() -> bool:
     """Whether Triton runs its kernels on the CPU, which serves tests only."""
     return os.environ.get("TRITON_INTERPRET") == "1"
@@ -46,7 +56,7 @@ def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> boo
     Matrices may have space between their ``rows`` if the kernel skips it.
     """
     first = tensors[0]
-    if not first.is_cuda or first.numel() < smallest or not installed():
+    if not first.is_cuda or first.numel() < smallest or not serves(first.get_device()):
         return False
     differentiated = torch.is_grad_enabled()
     for t in tensors:
@@ -60,7 +70,7 @@ def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> boo
 def ready_lists(*lists: Sequence[Tensor]) -> bool:
     """Whether Triton may take all tensors of these lists, however small: each list of one type."""
     first = lists[0][0]
-    if not first.is_cuda or not installed():
+    if not first.is_cuda or not serves(first.get_device()):
         return False
     differentiated = torch.is_grad_enabled()
     for items in lists:
@@ -74,6 +84,6 @@ def ready_lists(*lists: Sequence[Tensor]) -> bool:
 
 def ready_together(tensors: Sequence[Tensor]) -> bool:
     """Whether one Triton launch may read all of these, however small, if they lie well."""
-    if not tensors or not tensors[0].is_cuda or not installed():
+    if not tensors or not tensors[0].is_cuda or not serves(tensors[0].get_device()):
         return False
     return not torch.is_grad_enabled() or not any(map(_needs_gradient, tensors))

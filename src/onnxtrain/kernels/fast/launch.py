@@ -10,6 +10,8 @@ import triton.language as tl
 
 from onnxtrain.kernels.fast import interpreted
 
+SHARED = 224 << 10
+"""Bytes of memory that the programs on a multiprocessor share at most."""
 PROGRAMS = 512
 """Fewer are not enough for a GPU if each has several rows."""
 
@@ -20,6 +22,15 @@ def multiprocessors(device: torch.device) -> int:
     if device.type == "cpu":
         return 4
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that programs on a multiprocessor of a GPU share: consumers' GPUs have less."""
+    if device.type == "cpu":
+        return SHARED
+    properties = torch.cuda.get_device_properties(device)
+    return min(SHARED, int(getattr(properties, "shared_memory_per_block_optin", SHARED)))
 
 
 def cdiv(n: int, part: int) -> int:

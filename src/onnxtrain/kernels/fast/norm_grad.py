@@ -17,7 +17,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import row_sums
+from onnxtrain.kernels.fast.launch import row_sums, shared_memory
 from onnxtrain.kernels.fast.rows import (
     Launch,
     Tile,
@@ -129,11 +129,11 @@ def takes(scale: Tensor, *statistics: Tensor) -> bool:
 
 
 @functools.cache
-def tile_of(columns: int, itemsize: int, matrices: int, many: bool = False) -> Tile:
+def tile_of(columns: int, itemsize: int, matrices: int, many: bool, shared: int) -> Tile:
     """How programs take rows of so many elements: with fewer idle lanes, else fewer elements."""
     first = next(plan for most, plan in LAUNCHES[itemsize].items() if columns <= most)
     longer = SMALLER if many and matrices == 2 else LONGER
-    tiles = [Tile.of(columns, itemsize, plan, matrices) for plan in (first, longer)]
+    tiles = [Tile.of(columns, itemsize, plan, matrices, shared) for plan in (first, longer)]
     return min(tiles, key=lambda tile: tile.width * tile.chunks)
 
 
@@ -160,7 +160,8 @@ class Plan(NamedTuple):
 @functools.lru_cache(1024)
 def _plan(rows: int, columns: int, itemsize: int, device: torch.device, *flags: bool) -> Plan:
     centred, residual, summed = flags
-    tile = tile_of(columns, itemsize, 3 if residual else 2, rows * columns >= MANY)
+    matrices, shared = 3 if residual else 2, shared_memory(device)
+    tile = tile_of(columns, itemsize, matrices, rows * columns >= MANY, shared)
     kinds, count = 1 + centred + summed, tile.programs(rows, device)
     return Plan(
         (count,),

@@ -20,8 +20,7 @@ VECTOR = 16
 MOST_WARPS = 16
 MANY_ROUNDS = 8
 REGISTERS = 65536
-SHARED = 224 << 10
-"""Registers and bytes of memory that the programs on a multiprocessor share."""
+"""Registers that the programs on a multiprocessor share."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +58,19 @@ class Tile:
     registers: int
 
     @classmethod
-    def of(cls, columns: int, itemsize: int, plan: Launch, matrices: int) -> Tile:
-        """A tile for rows of so many elements, of several matrices that are read together."""
+    def of(cls, columns: int, itemsize: int, plan: Launch, matrices: int, shared: int) -> Tile:
+        """A tile for rows of so many elements, of several matrices that are read together.
+
+        Programs on a multiprocessor share so many bytes.
+        """
         across = min(MOST_WARPS, power(cdiv(columns, LANES * plan.per_thread)))
         warps = max(plan.warps, across)
         width = across * LANES * VECTOR // itemsize
         chunks = cdiv(columns, width)
         rows = warps // across
         waiting = matrices * rows * width * chunks * itemsize + 1024
-        stages = min(plan.stages, 1 + SHARED // waiting)
-        room = SHARED // (waiting * max(1, stages - 1))
+        stages = min(plan.stages, 1 + shared // waiting)
+        room = shared // (waiting * max(1, stages - 1))
         resident = max(1, min(plan.resident // warps, room))
         registers = min(255, REGISTERS // (LANES * resident * warps) // 8 * 8)
         whole = width * chunks == columns

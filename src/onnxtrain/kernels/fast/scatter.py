@@ -17,7 +17,6 @@ from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.shared import (
-    AVAILABLE,
     MOST_WORDS,
     add,
     add_some,
@@ -120,7 +119,7 @@ def _zeros(rows: int, size: int, like: Tensor) -> Tensor:
 def repeats(picks: int, size: int) -> bool:
     """Whether sums of so many values a row can be made the same each time."""
     few = FEW if size <= PART else min(FEW_IN_LONG_ROWS.values())
-    return picks <= few or (AVAILABLE and picks <= MOST_PICKS and size <= MOST_PARTS * PART)
+    return picks <= few or (picks <= MOST_PICKS and size <= MOST_PARTS * PART)
 
 
 def add_at_last(

@@ -8,14 +8,11 @@ Where kernels are interpreted, a tensor of int32 stands in for shared memory.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
 from onnxtrain.kernels.fast import interpreted
 
-AVAILABLE = torch.version.hip is None
-"""Whether a GPU knows these instructions."""
 MOST_WORDS = 12 << 10
 """A program may declare 48 KB."""
 PTX = tl.constexpr(not interpreted())

@@ -1,4 +1,4 @@
-"""Products of whole numbers that stand for real ones."""
+"""Products and sums of whole numbers that stand for real ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from onnxtrain.kernels.dtypes import from_torch, to_torch
 from onnxtrain.kernels.nn.rnn.lstm import run
 from onnxtrain.kernels.quantization import BYTES, dynamic_quantize_linear, qlinear_conv, quantized
+from onnxtrain.kernels.reduction.reduce import reduce, sum_
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
@@ -140,6 +141,13 @@ def mul_integer(
 ) -> Tensor:
     """c = (a - zero)·(b - zero) in 32 bits."""
     return (steps(a, a_zero_point) * steps(b, b_zero_point)).to(torch.int32)
+
+
+@kernel("ReduceSumInteger", domain=MS, T1=BYTES)
+def reduce_sum_integer(data: Tensor, *, axes: Sequence[int], keepdims: int) -> Tensor:
+    """The sum along axes (all if none is named) in 32 bits, with a sign if data have one."""
+    total = reduce(sum_, data.to(torch.int64), axes, keepdims)
+    return total.to(torch.int32 if data.dtype is torch.int8 else torch.uint32)
 
 
 @kernel("DynamicQuantizeLSTM", domain=MS, outputs=3, T=_FLOAT, T2=BYTES)

@@ -3,6 +3,7 @@
 from onnxtrain.kernels.transformer import (
     embed,
     group_query,
+    longformer,
     multi_head,
     packed,
     position,
@@ -10,4 +11,13 @@ from onnxtrain.kernels.transformer import (
     sparse,
 )
 
-__all__ = ["embed", "group_query", "multi_head", "packed", "position", "self_attention", "sparse"]
+__all__ = [
+    "embed",
+    "group_query",
+    "longformer",
+    "multi_head",
+    "packed",
+    "position",
+    "self_attention",
+    "sparse",
+]

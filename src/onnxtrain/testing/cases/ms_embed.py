@@ -1,4 +1,4 @@
-"""Rows of embeddings of com.microsoft: of quantized tables, and of positions as angles."""
+"""Rows of embeddings of com.microsoft: quantized tables, positions as angles, words."""
 
 from __future__ import annotations
 
@@ -86,4 +86,37 @@ QUANTIZED = [
     _row("no-segments", UINT8, False, ints([[1, 0, 0], [1, 1, 0]])),
 ]
 
-CASES: list[Case] = [*ROTARY, *QUANTIZED]
+
+def _word(letters: list[int], w: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """One window after the other."""
+    width = w.shape[2]
+    if letters[0] <= 0:
+        return b.new_zeros(b.shape)
+    last = max(sum(letter > 0 for letter in letters), width) - width
+    table = dict(enumerate(c))
+    rows = [table.get(letter, torch.zeros_like(c[0])) for letter in letters]
+    sums = [
+        torch.einsum("mkd,kd->m", w[:, 0], torch.stack(rows[start : start + width])) + b
+        for start in range(last + 1)
+    ]
+    return torch.stack(sums).tanh().amax(0)
+
+
+def _words(sequence: Tensor, *weights: Tensor, **sizes: int) -> Tensor:
+    return torch.stack([_word(letters, *weights) for letters in sequence.tolist()])
+
+
+def _spelled(name: str, words: list[list[int]], width: int, **sizes: int) -> Case:
+    weights = [normal(4, 1, width, 3), normal(4), normal(6, 3)]
+    return Case("WordConvEmbedding", [ints(words), *weights], _words, sizes, MS, name=name)
+
+
+WORDS = [
+    _spelled("padded", [[1, 2, 3, 4, 0], [4, 3, 5, 0, 0], [5, 4, 3, 2, 1]], 2),
+    _spelled("short", [[1, 0, 0, 0], [2, 3, 0, 0], [4, 0, 2, 5]], 3),
+    _spelled("unknown", [[1, 9, -1, 5], [7, 7, 7, 0]], 2),
+    _spelled("sizes", [[5, 1, 1]], 1, embedding_size=4, conv_window_size=1, char_embedding_size=3),
+    _spelled("none", [[1, 2, 3], [0, 0, 0], [0, 4, 5]], 2),
+]
+
+CASES: list[Case] = [*ROTARY, *QUANTIZED, *WORDS]

@@ -262,6 +262,25 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
+def _sum(name: str, data: Input, axes: Sequence[int], keepdims: int) -> Case:
+    def total(x: Tensor, axes: Sequence[int], keepdims: int) -> Tensor:
+        gone = [axis % x.ndim for axis in axes] or range(x.ndim)
+        for axis in sorted(gone, reverse=True):
+            x = sum(x.to(torch.int64).unbind(axis), torch.tensor(0))
+            x = x.unsqueeze(axis) if keepdims else x
+        return x
+
+    return Case("ReduceSumInteger", [data], total, {"axes": tuple(axes), "keepdims": keepdims}, MS,
+                name=name, gradient=False)  # fmt: skip
+
+
+SUMS = [
+    _sum("signed", bytes_of(2, 300, 3, dtype=INT8), [1], 1),
+    _sum("unsigned", bytes_of(2, 300, 3), [0, -2], 0),
+    _sum("all", bytes_of(4, 5), [], 1),
+]
+
+
 def _as_bytes(x: Tensor) -> Tensor:
     low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
     scale = torch.tensor((high - low) / 255 or 1.0, dtype=x.dtype)
@@ -300,4 +319,4 @@ LSTM = [
          _lstm, {"hidden_size": 5}, MS, outputs=3, name="per-gate", gradient=False),
 ]  # fmt: skip
 
-CASES: list[Case] = [*ELEMENTWISE, *JOIN, *LINEAR, *PRODUCTS, *LSTM]
+CASES: list[Case] = [*ELEMENTWISE, *JOIN, *LINEAR, *PRODUCTS, *SUMS, *LSTM]

@@ -162,6 +162,32 @@ IMAGES = [
 ]  # fmt: skip
 
 
+def _way(costs: Tensor) -> Tensor:
+    """The cheapest of all ways, each tried."""
+    matrix = costs.reshape(costs.shape[-2:])
+    last = (len(matrix) - 1, matrix.shape[1] - 1)
+
+    def onward(i: int, j: int) -> list[list[tuple[int, int]]]:
+        """All ways from a place to the last one."""
+        if (i, j) == last:
+            return [[last]]
+        steps = [(i + 1, j), (i, j + 1), (i + 1, j + 1)]
+        inside = [(a, b) for a, b in steps if a <= last[0] and b <= last[1]]
+        return [[(i, j), *way] for step in inside for way in onward(*step)]
+
+    ways = onward(0, 0)
+    sums = [sum(float(matrix[place]) for place in way) for way in ways]
+    return torch.tensor(ways[sums.index(min(sums))]).T
+
+
+WAYS = [
+    Case("DynamicTimeWarping", [normal(*shape)], _way, domain=MS, name=name, gradient=False)
+    for name, shape in (
+        ("matrix", (4, 5)), ("stacked", (1, 5, 3)), ("row", (1, 4)), ("column", (3, 1))
+    )
+]  # fmt: skip
+
+
 def _hash(*found: int) -> Any:
     return lambda x, **_: torch.tensor(found, dtype=torch.int64)
 
@@ -191,4 +217,4 @@ TOKENS = [
          {"ngram_size": 3}, MS, name="short"),
 ]  # fmt: skip
 
-CASES: list[Case] = [*NUMBERS, *MOVED, *IMAGES, *TOKENS]
+CASES: list[Case] = [*NUMBERS, *MOVED, *IMAGES, *WAYS, *TOKENS]
