@@ -31,53 +31,56 @@ aten = torch.ops.aten
 
 
 def forward_rows() -> Iterator[Row]:
+    """Normalizations with the statistics that their gradients read, as in a step of training."""
     for rows, columns in [(16384, 4096), (65536, 768), (16384, 768)]:
         for dtype in (BF16, F32):
             x, skip = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
-            w = draw(columns, dtype=dtype)
+            w, b = draw(columns, dtype=dtype), draw(columns, dtype=dtype)
             shape, size = f"({rows}, {columns})", x.nbytes
 
-            def plain(x=x, w=w) -> Tensor:
-                return torch.native_layer_norm(x, w.shape, w, w, 1e-5)[0]
+            def plain(x=x, w=w, b=b) -> list[Tensor]:
+                return [*torch.native_layer_norm(x, w.shape, w, b, 1e-5)]
 
             yield Row(
                 "LayerNormalization",
                 shape,
                 dtype,
                 2 * size,
-                lambda x=x, w=w: layer_normalization(x, w, w)[0],
+                lambda x=x, w=w, b=b: layer_normalization(x, w, b),
                 with_compiled({"torch": plain}, plain),
-                lambda x=x, w=w: F.layer_norm(x.double(), w.shape, w.double(), w.double(), 1e-5),
+                lambda f=plain, given=(x, w, b): f(*(t.double() for t in given)),
             )
 
-            def skipped(x=x, skip=skip, w=w) -> list[Tensor]:
+            def skipped(x=x, skip=skip, w=w, b=b) -> list[Tensor]:
                 total = x + skip
-                return [torch.native_layer_norm(total, w.shape, w, w, 1e-5)[0], total]
+                return [*torch.native_layer_norm(total, w.shape, w, b, 1e-5), total]
 
             yield Row(
                 "SkipLayerNormalization",
                 shape,
                 dtype,
                 4 * size,
-                lambda x=x, s=skip, w=w: skip_layer_normalization(x, s, w, w, epsilon=1e-5)[::3],
+                lambda x=x, s=skip, w=w, b=b: skip_layer_normalization(x, s, w, b, epsilon=1e-5),
                 with_compiled({"torch": skipped}, skipped),
-                lambda x=x, s=skip, w=w: [
-                    F.layer_norm(x.double() + s, w.shape, w.double(), w.double(), 1e-5),
-                    x.double() + s,
-                ],
+                lambda f=skipped, given=(x, skip, w, b): f(*(t.double() for t in given)),
             )
 
-            def rms(x=x, w=w) -> Tensor:
-                return F.rms_norm(x, w.shape, w, 1e-5)
+            def rms(x=x, w=w) -> list[Tensor]:
+                return [F.rms_norm(x, w.shape, w, 1e-5)]
+
+            def with_inverse(x=x, w=w) -> list[Tensor]:
+                wide = x.double() if x.dtype is torch.float64 else x.float()
+                inverse = (wide.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+                return [(wide * inverse * w).to(x.dtype), inverse]
 
             yield Row(
                 "RMSNormalization",
                 shape,
                 dtype,
                 2 * size,
-                lambda x=x, w=w: simplified_layer_normalization(x, w)[0],
-                with_compiled({"torch": rms}, rms),
-                lambda x=x, w=w: F.rms_norm(x.double(), w.shape, w.double(), 1e-5),
+                lambda x=x, w=w: simplified_layer_normalization(x, w),
+                with_compiled({"torch": rms}, with_inverse),
+                lambda f=with_inverse, given=(x, w): f(*(t.double() for t in given)),
             )
 
 
