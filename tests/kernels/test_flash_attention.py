@@ -116,3 +116,43 @@ def test_heads_that_cannot_be_shared_are_refused() -> None:
     call = _call(torch.float32, "cpu")
     with pytest.raises(ValueError, match="4 heads of queries cannot share 3 heads of keys"):
         backends.Plain.forward(dataclasses.replace(call, k=call.k[:, :3]), None)
+
+
+CHOICES = [
+    ((7, 5), torch.bfloat16, 64, "Plain"),
+    ((7, 5), torch.float16, 64, "Efficient"),
+    ((7, 5), torch.float16, 256, "Efficient"),
+    ((8, 0), torch.bfloat16, 64, "Flash"),
+    ((8, 0), torch.bfloat16, 256, "Flash"),
+    ((8, 9), torch.bfloat16, 192, "Flash"),
+    ((8, 9), torch.bfloat16, 256, "Efficient"),
+    ((9, 0), torch.bfloat16, 128, "Cudnn"),
+    ((9, 0), torch.float16, 256, "Flash"),
+    ((12, 0), torch.float16, 128, "Flash"),
+]
+
+
+@pytest.mark.parametrize(("capability", "dtype", "size", "expected"), CHOICES)
+def test_gpus_get_what_they_can_run(
+    monkeypatch: pytest.MonkeyPatch,
+    capability: tuple[int, int],
+    dtype: torch.dtype,
+    size: int,
+    expected: str,
+) -> None:
+    backends._capability.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    t = torch.zeros(1, 2, 8, size, dtype=dtype)
+    call = backends.Call(t, t, t, None, 0.0, True, None, False)
+    assert call.backend.__name__ == expected
+    backends._capability.cache_clear()
+
+
+def test_gpus_of_others_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    backends._capability.cache_clear()
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    t = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
+    assert backends.Call(t, t, t, None, 0.0, True, None, False).backend is backends.Plain
+    backends._capability.cache_clear()

@@ -18,6 +18,10 @@ Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
 Grads = tuple[Tensor, Tensor, Tensor, Tensor | None]
 _HALVES = (torch.float16, torch.bfloat16)
 _WIDE = (torch.float32, torch.float64)
+_HALVES_SINCE = (8, 0)
+"""Compute capability from which on kernels of torch take half precision of both kinds."""
+_LARGE = {(8, 0), (9, 0), (10, 0), (10, 3)}
+"""Those with memory on the chip for the gradient of wide heads in the flash kernel."""
 _aten = torch.ops.aten
 
 
@@ -111,15 +115,23 @@ def choose(call: Call) -> type[Backend]:
         return Plain if call.dropout or call.mask is not None else Blocks
     if q.dtype is torch.float64 or not q.is_cuda:
         return Plain
+    capability = _capability(q.get_device())
     aligned = q.shape[3] % 8 == 0 and v.shape[3] % 8 == 0
-    if not square or not aligned:
+    old = capability < _HALVES_SINCE
+    if not square or not aligned or not any(capability) or (old and q.dtype is torch.bfloat16):
         return Plain
-    if q.dtype in _HALVES and call.mask is None and q.shape[3] == v.shape[3]:
-        if q.shape[3] <= 128 and not call.deterministic:
+    if q.dtype in _HALVES and not old and call.mask is None and q.shape[3] == v.shape[3]:
+        if q.shape[3] <= 128 and not call.deterministic and capability[0] in (9, 10):
             return Cudnn
-        if q.shape[3] <= 256:
+        if q.shape[3] <= (256 if capability in _LARGE else 192):
             return Flash
     return Plain if call.deterministic else Efficient
+
+
+@functools.cache
+def _capability(index: int) -> tuple[int, int]:
+    """The compute capability of a GPU; (0, 0) for other makers', which multiply plainly."""
+    return (0, 0) if torch.version.hip else torch.cuda.get_device_capability(index)
 
 
 class Plain:
