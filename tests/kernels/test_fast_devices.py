@@ -7,18 +7,19 @@ import pytest
 import torch
 
 from onnxtrain.kernels import fast
+from onnxtrain.kernels.devices import capability as capability_of
 from onnxtrain.kernels.math.chain import elementwise
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Tensors that say that they are on a GPU, with Triton installed."""
-    fast.serves.cache_clear()
+    capability_of.cache_clear()
     monkeypatch.setattr(fast, "installed", lambda: True)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
     yield monkeypatch
-    fast.serves.cache_clear()
+    capability_of.cache_clear()
 
 
 @pytest.mark.parametrize(("capability", "served"), [((7, 5), False), ((8, 0), True)])

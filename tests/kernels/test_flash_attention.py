@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels.attention import flash_backends as backends
+from onnxtrain.kernels.devices import capability as capability_of
 
 Backend = type[backends.Backend]
 
@@ -140,19 +141,19 @@ def test_gpus_get_what_they_can_run(
     size: int,
     expected: str,
 ) -> None:
-    backends._capability.cache_clear()
+    capability_of.cache_clear()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     t = torch.zeros(1, 2, 8, size, dtype=dtype)
     call = backends.Call(t, t, t, None, 0.0, True, None, False)
     assert call.backend.__name__ == expected
-    backends._capability.cache_clear()
+    capability_of.cache_clear()
 
 
 def test_gpus_of_others_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    backends._capability.cache_clear()
+    capability_of.cache_clear()
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     t = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
     assert backends.Call(t, t, t, None, 0.0, True, None, False).backend is backends.Plain
-    backends._capability.cache_clear()
+    capability_of.cache_clear()

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.devices import OTHER, capability
 from onnxtrain.kernels.precision import acc
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -115,23 +116,17 @@ def choose(call: Call) -> type[Backend]:
         return Plain if call.dropout or call.mask is not None else Blocks
     if q.dtype is torch.float64 or not q.is_cuda:
         return Plain
-    capability = _capability(q.get_device())
+    chip = capability(q.get_device())
+    old = chip < _HALVES_SINCE
     aligned = q.shape[3] % 8 == 0 and v.shape[3] % 8 == 0
-    old = capability < _HALVES_SINCE
-    if not square or not aligned or not any(capability) or (old and q.dtype is torch.bfloat16):
+    if chip == OTHER or not square or not aligned or (old and q.dtype is torch.bfloat16):
         return Plain
     if q.dtype in _HALVES and not old and call.mask is None and q.shape[3] == v.shape[3]:
-        if q.shape[3] <= 128 and not call.deterministic and capability[0] in (9, 10):
+        if q.shape[3] <= 128 and not call.deterministic and chip[0] in (9, 10):
             return Cudnn
-        if q.shape[3] <= (256 if capability in _LARGE else 192):
+        if q.shape[3] <= (256 if chip in _LARGE else 192):
             return Flash
     return Plain if call.deterministic else Efficient
-
-
-@functools.cache
-def _capability(index: int) -> tuple[int, int]:
-    """The compute capability of a GPU; (0, 0) for other makers', which multiply plainly."""
-    return (0, 0) if torch.version.hip else torch.cuda.get_device_capability(index)
 
 
 class Plain:

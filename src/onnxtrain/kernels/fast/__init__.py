@@ -16,6 +16,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.devices import capability
+
 TYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 SMALLEST = 1 << 22
 """Elements below which the host takes longer to launch these than the GPU takes to run torch's."""
@@ -36,12 +38,9 @@ def installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-@functools.cache
 def serves(index: int) -> bool:
     """Whether Triton is installed and can serve a GPU: one of NVIDIA's that is not too old."""
-    if not installed() or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(index) >= CAPABILITY
+    return installed() and capability(index) >= CAPABILITY
 
 
 @functools.cache
