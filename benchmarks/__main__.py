@@ -24,6 +24,7 @@ SHARED = {
     "op_rows_step",
     "op_rows_tensor",
     "op_rows_update",
+    "op_timing",
 }
 SHARED |= {"page", "reference_steps", "report", "whole", "zoo_file"}
 """Modules that are no benchmarks themselves."""

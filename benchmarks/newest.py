@@ -39,3 +39,8 @@ def where_and_when(rows: list[Row]) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     versions = ", ".join(sorted({row["torch"] for row in rows}))
     return f"{rows[-1]['device']}, {when}, torch {versions}"
+
+
+def times(row: Row, of: str) -> float:
+    """How many times as fast as its peers an operator is, in recorded steps if that is known."""
+    return float(row.get(f"times {of} recorded") or row[f"times {of}"])

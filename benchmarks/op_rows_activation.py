@@ -136,11 +136,16 @@ def _weighted_loss(z: Tensor, labels: Tensor, weights: Tensor) -> Row:
 def _weighted_loss_grad(log_prob: Tensor, labels: Tensor, weights: Tensor) -> Row:
     one = torch.ones((), device=log_prob.device)
     each = torch.where(labels == IGNORED, 0, weights[labels])
-    rest = (labels, weights, 1, IGNORED, each.sum())
+    kept = each.sum()
 
-    def torchs() -> Tensor:
+    def torchs(total: Tensor = kept) -> Tensor:
+        rest = (labels, weights, 1, IGNORED, total)
         inner = aten.nll_loss_backward(one.to(log_prob.dtype), log_prob, *rest)
         return aten._log_softmax_backward_data(inner, log_prob, 1, log_prob.dtype)
+
+    def of_inputs() -> Tensor:
+        """From what the operator gets, where torch's own has kept the sum of the weights."""
+        return torchs(torch.where(labels == IGNORED, 0, weights[labels]).sum())
 
     def truth() -> Tensor:
         share = each.double() / each.double().sum()
@@ -154,6 +159,6 @@ def _weighted_loss_grad(log_prob: Tensor, labels: Tensor, weights: Tensor) -> Ro
         log_prob.dtype,
         2 * log_prob.nbytes,
         lambda: softmax_cross_entropy_loss_internal_grad(one, log_prob, labels, weights, IGNORED),
-        with_compiled({"torch": torchs}, torchs),
+        with_compiled({"torch": torchs}, of_inputs),
         truth,
     )

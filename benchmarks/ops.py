@@ -1,6 +1,6 @@
 """Operators bound by memory on a GPU, against torch, in one run: time and share of a copy's speed.
 
-Each is measured as it is called, where small ones are bound by the host, and replayed from a CUDA
+Each is measured as it is called, by a host that is ahead of the device, and replayed from a CUDA
 graph, as in a recorded step.
 
 python benchmarks/ops.py [--save] [--only softmax loss] [--compile]
@@ -9,7 +9,6 @@ python benchmarks/ops.py [--save] [--only softmax loss] [--compile]
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from typing import Any
 
@@ -19,7 +18,7 @@ import op_row
 from op_anchors import geometric_mean, summary
 from op_compiled import compile_ahead
 from op_recorded import recorded
-from op_row import Call, Row
+from op_row import Row
 from op_rows import (
     bias_softmax_rows,
     gather_rows,
@@ -43,6 +42,7 @@ from op_rows_step import (
 )
 from op_rows_tensor import concat_rows
 from op_rows_update import list_rows, one_rows
+from op_timing import in_turn, milliseconds
 from report import append, needs_gpu, table
 
 FAMILIES = {
@@ -75,8 +75,6 @@ UNCOMPILED = {"update", "lamb", "gather", "optimizer", "conv", "concat", "list",
 """Families without peers that torch.compile makes."""
 
 
-ROUNDS = {0.05: 3, 0.015: 6}
-"""How often calls that take less than so many milliseconds are measured, in turn with peers."""
 OURS = ""
 """Name of our call among those of the peers."""
 MEANS = {
@@ -89,34 +87,6 @@ MEANS = {
 
 class WrongError(Exception):
     """A result that is not what it should be, whose speed says nothing."""
-
-
-def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
-    import triton.testing
-
-    return float(triton.testing.do_bench(call, warmup=warmup, rep=rep, return_mode="median"))
-
-
-def in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
-    """Milliseconds of each call; of short ones the best of several, what they share being noise.
-
-    Python's collector, which would now and then interrupt one of them, rests.
-    """
-    gc.disable()
-    try:
-        return _in_turn(calls, **effort)
-    finally:
-        gc.enable()
-
-
-def _in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
-    found = {name: milliseconds(call, **effort) for name, call in calls.items()}
-    shortest = min(found.values())
-    rounds = max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)
-    for _ in range(rounds - 1):
-        again = {name: milliseconds(call, **effort) for name, call in calls.items()}
-        found = {name: min(found[name], ms) for name, ms in again.items()}
-    return found
 
 
 def replayed(row: Row) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from growth import VALUES
-from newest import Row, last_of_each, last_runs, on_gpu, where_and_when
+from newest import Row, last_of_each, last_runs, on_gpu, times, where_and_when
 from op_anchors import geometric_mean
 from report import read
 
@@ -67,7 +67,7 @@ def markdown(columns: dict[str, str], rows: list[Row]) -> str:
 def kernel_table(rows: list[Row]) -> str:
     summed = []
     for name, found in by(rows, "operator").items():
-        speed = [float(row["times faster"]) for row in found]
+        speed = [times(row, "faster") for row in found]
         share = [float(row["of copy"]) for row in found]
         summed.append(
             {
@@ -88,11 +88,11 @@ def kernel_table(rows: list[Row]) -> str:
         "share of a copy": "share",
     }
     best, torchs = (
-        geometric_mean([float(row[column]) for row in rows if row[column]])
-        for column in ("times faster", "times torch")
+        geometric_mean([times(row, of) for row in rows if row[f"times {of}"]])
+        for of in ("faster", "torch")
     )
     means = f"{best:.2f} times the speed of the best peer, {torchs:.2f} times that of torch eager"
-    return f"All together: {means}.\n\n{markdown(titles, summed)}"
+    return f"All together, replayed as in recorded steps: {means}.\n\n{markdown(titles, summed)}"
 
 
 def model_table(rows: list[Row]) -> str:

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 import page
-from newest import Row, where_and_when
+from newest import Row, times, where_and_when
 
 matplotlib.use("Agg")
 OURS, PEER, FAINT, INK = "#1f6fb4", "#9aa3ab", "#d9dde1", "#2b2f33"
@@ -77,8 +77,8 @@ def kernels(rows: list[Row]) -> Figure:
         colour = TYPES.get(row["type"], INK)
         small = float(row["of copy"]) * float(row["ms"]) < SMALL_MS
         face = "white" if small else colour
-        for axes, column in ((left, "times faster"), (right, "of copy")):
-            axes.plot(float(row[column]), place, "o", ms=5, color=colour, mfc=face, mew=1.1)
+        for axes, value in ((left, times(row, "faster")), (right, float(row["of copy"]))):
+            axes.plot(value, place, "o", ms=5, color=colour, mfc=face, mew=1.1)
     for axes in (left, right):
         axes.axvline(1, color=INK, linewidth=1, zorder=1)
         axes.tick_params(axis="y", length=0)

@@ -163,6 +163,12 @@ def test_every_picture_is_drawn(results: pathlib.Path, capsys: pytest.CaptureFix
     assert all(f"images/{path.name}" in page.section() for path in drawn)
 
 
+def test_speed_is_that_of_recorded_calls_if_it_is_known() -> None:
+    row = {"times faster": "3", "times faster recorded": "2", "times torch": "4"}
+    assert newest.times(row, "faster") == 2
+    assert newest.times({**row, "times torch recorded": ""}, "torch") == 4
+
+
 def test_the_documentation_shows_the_newest_results() -> None:
     shown = page.halves()[1]
     assert shown == page.section() + "\n", "python -m benchmarks pictures writes it again"

@@ -98,12 +98,18 @@ def tile_warps(elements: int, whole: int, per_thread: int) -> int:
 
 
 @triton.jit
-def whole_rows(rows, columns, R: tl.constexpr, C: tl.constexpr):
+def whole_rows(rows, columns, WHOLE: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """Where the R rows of a program lie, and which of their elements there are.
 
-    Only where they begin takes 64 bits.
+    Only where they begin takes 64 bits. WHOLE: rows are as long as the tile, which is then known
+    before there is a row.
     """
     first, below = tl.program_id(0) * R, tl.arange(0, R)[:, None]
     column = tl.arange(0, C)[None, :]
-    at = first.to(tl.int64) * columns + (below * columns + column)
-    return at, (first + below < rows) & (column < columns)
+    mask = first + below < rows
+    if WHOLE:
+        at = first.to(tl.int64) * C + (below * C + column)
+    else:
+        at = first.to(tl.int64) * columns + (below * columns + column)
+        mask = mask & (column < columns)
+    return at, mask

@@ -26,8 +26,9 @@ from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 MOST = 16384
 """Elements that a program holds."""
-SIDE_BY_SIDE = 8
-"""Channels of a program where these lie side by side."""
+SIDE_BY_SIDE = {2: 4, 4: 8}
+"""Channels of a program where these lie side by side, by the bytes of an element."""
+SIDE_BY_SIDE_WARPS = 8
 
 
 @triton.jit
@@ -128,7 +129,17 @@ def _size(x: Tensor) -> tuple[int, int]:
 
 def takes(x: Tensor, last: bool) -> bool:
     """Whether a program holds the channels that it is for."""
-    return power(_size(x)[0]) * (SIDE_BY_SIDE if last else 1) <= MOST
+    return power(_size(x)[0]) * _together(x, last) <= MOST
+
+
+def _together(x: Tensor, last: bool) -> int:
+    """Channels of a program."""
+    return SIDE_BY_SIDE[x.dtype.itemsize] if last else 1
+
+
+def _warps(rows: int, wide: int) -> int:
+    """Warps of a program."""
+    return warps(power(rows) * wide, most=16 if wide == 1 else SIDE_BY_SIDE_WARPS)
 
 
 def train(
@@ -143,7 +154,7 @@ def train(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y, mean, biased variance and 1 / deviation."""
     (rows, plane), channels = _size(x), x.shape[1]
-    y, wide = torch.empty_like(x), SIDE_BY_SIDE if last else 1
+    y, wide = torch.empty_like(x), _together(x, last)
     found = torch.empty((3, channels), dtype=torch.float32, device=x.device)
     moved = running or Running(scale, scale, 0.0, 0.0)
     _train[(cdiv(channels, wide),)](
@@ -151,7 +162,7 @@ def train(
         *(moved.mean, moved.variance, rows, channels, plane),
         *(epsilon, moved.momentum, moved.unbiased),
         *(last, relu, residual is not None, running is not None, power(rows), wide),
-        num_warps=warps(power(rows) * wide),
+        num_warps=_warps(rows, wide),
     )
     return y, found[0], found[1], found[2]
 
@@ -166,9 +177,9 @@ def grad(
 ) -> None:
     """Write dx, dscale and dbias, of scale, shift, mean and 1 / deviation."""
     (rows, plane), channels = _size(x), x.shape[1]
-    wide = SIDE_BY_SIDE if last else 1
+    wide = _together(x, last)
     _grad[(cdiv(channels, wide),)](
         *(*results, dy, x, *line, rows, channels, plane),
         *(last, relu, power(rows), wide),
-        num_warps=warps(power(rows) * wide),
+        num_warps=_warps(rows, wide),
     )

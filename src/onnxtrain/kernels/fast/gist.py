@@ -14,8 +14,10 @@ from onnxtrain.kernels.fast.approx import NATIVE, widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
-GROUPS, WARPS = 256, 4
-"""Groups and warps of a program."""
+GROUPS, FEW_GROUPS, WARPS = 256, 128, 4
+"""Groups of a program, of one of a small tensor, and warps of each."""
+FEW = 1 << 16
+"""Groups up to which a tensor is small."""
 GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 2048, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
@@ -258,5 +260,6 @@ def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
 
 
 def _launched(kernel: Compiled, out: Tensor, x: Tensor, groups: int) -> Tensor:
-    kernel[(cdiv(groups, GROUPS),)](out, x, groups, GROUPS, num_warps=WARPS)
+    block = FEW_GROUPS if groups <= FEW else GROUPS
+    kernel[(cdiv(groups, block),)](out, x, groups, block, num_warps=WARPS)
     return out

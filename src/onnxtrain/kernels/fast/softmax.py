@@ -92,8 +92,17 @@ def _held_result(held, top, total, LOG: tl.constexpr):
 
 @Compiled
 @triton.jit
-def _rows(y, x, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    at, mask = whole_rows(rows, columns, R, C)
+def _rows(
+    y,
+    x,
+    rows,
+    columns,
+    LOG: tl.constexpr,
+    WHOLE: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    at, mask = whole_rows(rows, columns, WHOLE, R, C)
     value = tl.load(x + at, mask, float("-inf")).to(tl.float32)
     top = _finite(tl.max(value, 1))[:, None]
     total = tl.sum(_raised(value, top), 1)[:, None]
@@ -225,7 +234,8 @@ def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     part, together, threads = _rows_together(rows, size, of)
     if part >= size:
         grid = (cdiv(rows, together),)
-        _rows[grid](y, x, rows, size, log, together, part, num_warps=threads)
+        cut = (part == size, together, part)
+        _rows[grid](y, x, rows, size, log, *cut, num_warps=threads)
         return
     _long_rows(y, x, size, log)
 

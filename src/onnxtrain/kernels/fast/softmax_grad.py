@@ -38,7 +38,7 @@ from onnxtrain.kernels.fast.exchange import (
 )
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 
-TOGETHER = 2048
+TOGETHER = 1024
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
 PER_THREAD = 8
 PART = 8192
@@ -66,8 +66,18 @@ def _result(dy, y, total, LOG: tl.constexpr):
 
 @Compiled
 @triton.jit
-def _rows(dx, dy, y, rows, columns, LOG: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    at, mask = whole_rows(rows, columns, R, C)
+def _rows(
+    dx,
+    dy,
+    y,
+    rows,
+    columns,
+    LOG: tl.constexpr,
+    WHOLE: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    at, mask = whole_rows(rows, columns, WHOLE, R, C)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
     wide, out = dy_in.to(tl.float32), y_in.to(tl.float32)
@@ -184,7 +194,8 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     part, together, threads = _rows_together(rows, size)
     if part >= size:
         grid = (cdiv(rows, together),)
-        _rows[grid](dx, dy, y, rows, size, log, together, part, num_warps=threads)
+        cut = (part == size, together, part)
+        _rows[grid](dx, dy, y, rows, size, log, *cut, num_warps=threads)
         return
     _long_rows(dx, dy, y, size, log)
 

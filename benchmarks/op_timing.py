@@ -1,0 +1,72 @@
+"""How long calls take on a GPU, whatever the host is busy with."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import statistics
+
+import torch
+from torch import Tensor
+
+from op_row import Call
+
+CLEARED = 3 << 28
+"""Bytes that are written between calls: many times a cache, and work for as long as a host needs
+to launch the next call, even a slow one."""
+ROUNDS = {0.05: 3, 0.015: 6}
+"""How often calls that take less than so many milliseconds are measured, in turn with peers."""
+
+
+def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
+    """Median of as many calls as fit into some milliseconds, each with nothing in the cache.
+
+    The device is still busy with something else when it gets one, so that the host's time is not
+    part of it unless that is longer than anybody's should be.
+    """
+    whole = _pairs(call, 5, whole=True)
+    count = max(1, int(rep / whole))
+    _pairs(call, max(1, int(warmup / whole)))
+    return _pairs(call, count)
+
+
+def _pairs(call: Call, count: int, whole: bool = False) -> float:
+    """Median time of so many calls, or of all that is done for one."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(3)] for _ in range(count)]
+    for before, start, end in events:
+        before.record()
+        _memory().zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(
+        (before if whole else start).elapsed_time(end) for before, start, end in events
+    )
+
+
+@functools.cache
+def _memory() -> Tensor:
+    return torch.empty(CLEARED, dtype=torch.uint8, device="cuda")
+
+
+def in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
+    """Milliseconds of each call; of short ones the best of several, what they share being noise.
+
+    Python's collector, which would now and then interrupt one of them, rests.
+    """
+    gc.disable()
+    try:
+        return _in_turn(calls, **effort)
+    finally:
+        gc.enable()
+
+
+def _in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
+    found = {name: milliseconds(call, **effort) for name, call in calls.items()}
+    shortest = min(found.values())
+    rounds = max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)
+    for _ in range(rounds - 1):
+        again = {name: milliseconds(call, **effort) for name, call in calls.items()}
+        found = {name: min(found[name], ms) for name, ms in again.items()}
+    return found
