@@ -133,7 +133,7 @@ def test_the_page_is_written_between_its_marks(results: pathlib.Path) -> None:
     page.write()
     text = page.PAGE.read_text()
     assert text.startswith("before\n") and text.endswith("\nbehind\n") and "old" not in text
-    assert "All together: 1.00 times the speed" in text
+    assert "All together, replayed as in recorded steps: 1.00 times the speed" in text
     assert "| Quick | 1 | torch | 2.00x | 2.00x to 2.00x | 80% to 80% |" in text
     assert "models.png" not in text, "there are no figures for it"
     page.write()
