@@ -33,6 +33,11 @@ def on_gpu(rows: Iterable[Row]) -> list[Row]:
     return [row for row in found if row["device"] == found[-1]["device"]]
 
 
+def on_cpu(rows: Iterable[Row]) -> list[Row]:
+    """The rows of CPUs."""
+    return [row for row in rows if row["device"].startswith("CPU")]
+
+
 def where_and_when(rows: list[Row]) -> str:
     """Machine, days and version of torch behind some rows, for a caption."""
     days = sorted({row["date"] for row in rows})

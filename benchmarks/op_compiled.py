@@ -20,7 +20,7 @@ def compile_ahead(families: list[Family], processes: int = PROCESSES) -> None:
     start = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     workers = [
-        context.Process(target=_compile, args=(families, index, processes))
+        context.Process(target=_compile, args=(families, index, processes, op_row.DEVICE))
         for index in range(processes)
     ]
     for worker in workers:
@@ -30,7 +30,8 @@ def compile_ahead(families: list[Family], processes: int = PROCESSES) -> None:
     print(f"peers compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def _compile(families: list[Family], index: int, count: int) -> None:
+def _compile(families: list[Family], index: int, count: int, device: str) -> None:
+    op_row.DEVICE = device
     op_row.compiled_share = index, count
     for family in families:
         for _ in family():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from torch import Tensor
 BF16, F32 = torch.bfloat16, torch.float32
 Call = Callable[[], Any]
 DEVICE = "cuda"
+"""Where all tensors are."""
+MOST_ON_CPU = 1 << 23
+"""Elements of the largest tensors on a CPU, which are several times its cache."""
 COMPILED = "torch.compile"
 compiled_share: tuple[int, int] | None = None
 """Which peers torch.compile makes too, taking seconds each: (0, 1) all, (1, 3) the second of 3."""
@@ -38,6 +42,14 @@ class Row:
 
 def draw(*shape: int, dtype: torch.dtype = F32) -> Tensor:
     return torch.randn(shape, device=DEVICE).to(dtype)
+
+
+def fitted(*shape: int) -> tuple[int, ...]:
+    """A shape, on a CPU with as much of its first axis as does not take too long."""
+    first, *rest = shape
+    if DEVICE == "cpu":
+        first = min(first, max(1, MOST_ON_CPU // math.prod(rest)))
+    return (first, *rest)
 
 
 def with_compiled(peers: dict[str, Call], call: Call, *more: Call) -> dict[str, Call]:

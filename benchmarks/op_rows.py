@@ -25,7 +25,7 @@ from onnxtrain.kernels.loss.with_grad import cross_entropy_with_grad
 from onnxtrain.kernels.nn.layer_norm import layer_normalization_grad
 from onnxtrain.kernels.optimizer.sequence import adam_w_optimizer, inplace_clip_grad_norm
 from onnxtrain.kernels.tensor.gather import gather_elements_grad, gather_grad
-from op_row import BF16, F32, Call, Row, draw, with_compiled
+from op_row import BF16, F32, Call, Row, draw, fitted, with_compiled
 
 aten = torch.ops.aten
 
@@ -42,6 +42,7 @@ def softmax_rows() -> Iterator[Row]:
         ((128, 524288), -1),
         ((16, 64, 256), 1),
     ]:
+        shape = fitted(*shape)
         for dtype in (BF16, F32):
             moved = 3 * math.prod(shape) * dtype.itemsize
             dy = draw(*shape, dtype=dtype)
@@ -90,6 +91,7 @@ def softmax_forward_rows() -> Iterator[Row]:
         ((128, 524288), -1),
         ((16, 64, 256), 1),
     ]:
+        shape = fitted(*shape)
         for dtype in (BF16, F32):
             x = draw(*shape, dtype=dtype)
             for name, ours, torchs in (
@@ -113,10 +115,10 @@ def softmax_forward_rows() -> Iterator[Row]:
 
 def bias_softmax_rows() -> Iterator[Row]:
     """Attention's scores with a bias, then dropout, and the gradient of both."""
-    ratio, shape = 0.1, (64, 12, 512, 512)
+    ratio, shape = 0.1, fitted(64, 12, 512, 512)
     for dtype in (BF16, F32):
-        x, bias = draw(*shape, dtype=dtype), draw(64, 1, 1, 512, dtype=dtype)
-        y, kept = torch.softmax(x, -1), torch.rand(shape, device="cuda") > ratio
+        x, bias = draw(*shape, dtype=dtype), draw(shape[0], 1, 1, 512, dtype=dtype)
+        y, kept = torch.softmax(x, -1), torch.rand(shape, device=x.device) > ratio
 
         def peer(x=x, bias=bias) -> tuple[Tensor, ...]:
             soft = torch.softmax(x + bias, -1)
@@ -148,7 +150,8 @@ def bias_softmax_rows() -> Iterator[Row]:
 
 
 def norm_rows() -> Iterator[Row]:
-    for rows, columns in [(16384, 4096), (65536, 768), (4096, 768), (256, 768)]:
+    for shape in [(16384, 4096), (65536, 768), (4096, 768), (256, 768)]:
+        rows, columns = fitted(*shape)
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w = draw(columns, dtype=dtype)
@@ -178,18 +181,18 @@ def norm_rows() -> Iterator[Row]:
 
 
 def loss_rows() -> Iterator[Row]:
-    one = torch.ones((), device="cuda")
     shapes = [(8192, 50304), (8192, 50257), (4096, 128256), (256, 1000)]
-    for rows, classes in shapes:
+    for rows, classes in itertools.starmap(fitted, shapes):
+        one = draw().fill_(1)
         for dtype in (BF16, F32):
             z = draw(rows, classes, dtype=dtype)
-            labels = torch.randint(0, classes, (rows,), device="cuda")
+            labels = torch.randint(0, classes, (rows,), device=z.device)
 
-            def both(z=z, labels=labels) -> Tensor:
+            def both(z=z, labels=labels, one=one) -> Tensor:
                 _, log_prob = softmax_cross_entropy_loss(z, labels)
                 return softmax_cross_entropy_loss_grad(one, log_prob, labels)
 
-            def fused(z=z, labels=labels) -> Tensor:
+            def fused(z=z, labels=labels, one=one) -> Tensor:
                 return cross_entropy_with_grad(z, labels, one, output_type=1)[0]
 
             def peer(z=z, labels=labels) -> Tensor:
@@ -206,7 +209,7 @@ def loss_rows() -> Iterator[Row]:
 
             def truth(z=z, labels=labels) -> Tensor:
                 p = torch.softmax(z.double() if z.numel() < 1 << 28 else z.float(), 1)
-                p[torch.arange(len(labels), device="cuda"), labels] -= 1
+                p[torch.arange(len(labels), device=z.device), labels] -= 1
                 return p / len(labels)
 
             moved = 2 * z.numel() * dtype.itemsize
@@ -217,7 +220,7 @@ def loss_rows() -> Iterator[Row]:
             peers = with_compiled({"torch": peer}, peer)
             yield Row("CrossEntropy+Grad fused", shape, dtype, moved, fused, peers, truth)
 
-            def in_place(z=z, labels=labels) -> Tensor:
+            def in_place(z=z, labels=labels, one=one) -> Tensor:
                 return cross_entropy_with_grad(z, labels, one, output_type=1, out=z)[0]
 
             yield Row(
@@ -249,10 +252,11 @@ def liger_cross_entropy(z: Tensor, labels: Tensor) -> dict[str, Call]:
 
 
 def gather_rows() -> Iterator[Row]:
-    for count, width, tokens in [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384)]:
+    for words, width, read in [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384)]:
+        count, tokens = fitted(words, width)[0], fitted(read, width)[0]
         for dtype in (BF16, F32):
             dy = draw(tokens, width, dtype=dtype)
-            skewed = (torch.rand(tokens, device="cuda") ** 4 * count).long()
+            skewed = (torch.rand(tokens, device=dy.device) ** 4 * count).long()
             yield Row(
                 "GatherGrad",
                 f"V{count} D{width} T{tokens}",
@@ -268,13 +272,14 @@ def gather_rows() -> Iterator[Row]:
                     ).index_add_(0, i, dy),
                 },
                 lambda dy=dy, i=skewed, c=count, w=width: torch.zeros(
-                    c, w, dtype=torch.float64, device="cuda"
+                    c, w, dtype=torch.float64, device=dy.device
                 ).index_add_(0, i, dy.double()),
             )
-    for rows, columns, picks in [(8192, 50304, 64), (4096, 4096, 4096)]:
+    for shape, picks in [((8192, 50304), 64), ((4096, 4096), 4096)]:
+        rows, columns = fitted(*shape)
         for dtype in (BF16, F32):
             dy = draw(rows, picks, dtype=dtype)
-            index = torch.randint(0, columns, (rows, picks), device="cuda")
+            index = torch.randint(0, columns, (rows, picks), device=dy.device)
             yield Row(
                 "GatherElementsGrad",
                 f"({rows}, {columns}) k{picks}",
@@ -289,17 +294,18 @@ def gather_rows() -> Iterator[Row]:
                     )
                 },
                 lambda dy=dy, i=index, s=[rows, columns]: torch.zeros(
-                    s, dtype=torch.float64, device="cuda"
+                    s, dtype=torch.float64, device=dy.device
                 ).scatter_add_(1, i, dy.double()),
             )
 
 
 def gpt2_shapes() -> list[tuple[int, ...]]:
     layer = [(768, 2304), (2304,), (768, 768), (768,), (768, 3072), (3072,), (3072, 768), (768,)]
+    words, width = fitted(50257, 768)
     return [
-        (50257, 768),
+        (words, width),
         (1024, 768),
-        *([*layer, (768,), (768,), (768,), (768,)] * 12),
+        *([*layer, (768,), (768,), (768,), (768,)] * (12 if words == 50257 else 2)),
         (768,),
         (768,),
     ]
@@ -313,7 +319,7 @@ def optimizer_rows() -> Iterator[Row]:
     twins = [w.clone().requires_grad_() for w in weights]
     for twin, gradient in zip(twins, gradients, strict=True):
         twin.grad = gradient.clone()
-    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=True)
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=weights[0].is_cuda)
     yield Row(
         "AdamW",
         f"{total / 1e6:.0f}M parameters",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from onnxtrain.kernels.loss.cross_entropy import (
     softmax_cross_entropy_loss_internal,
     softmax_cross_entropy_loss_internal_grad,
 )
-from op_row import BF16, F32, Call, Row, draw, with_compiled
+from op_row import BF16, F32, Call, Row, draw, fitted, with_compiled
 
 aten = torch.ops.aten
 Pairs = Sequence[tuple[int, int]]
@@ -29,7 +30,7 @@ IGNORED = 7
 
 
 def activation_rows(shapes: Pairs = ((16384, 4096), (256, 768))) -> Iterator[Row]:
-    for rows, columns in shapes:
+    for rows, columns in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x, dy, b = (draw(rows, columns, dtype=dtype) for _ in range(3))
             b = b[0].clone()
@@ -92,7 +93,7 @@ def bias_alone_rows(
     shapes: Sequence[tuple[int, int, int, int]] = ((64, 12, 512, 512), (8, 12, 64, 64)),
 ) -> Iterator[Row]:
     """Attention's scores with a bias, without dropout behind."""
-    for shape in shapes:
+    for shape in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x, bias = draw(*shape, dtype=dtype), draw(shape[0], 1, 1, shape[3], dtype=dtype)
 
@@ -107,11 +108,11 @@ def bias_alone_rows(
 
 def weighted_loss_rows(shapes: Pairs = ((8192, 32000), (256, 1000))) -> Iterator[Row]:
     """A loss whose classes have weights and of which one is ignored, in two operators."""
-    for rows, classes in shapes:
+    for rows, classes in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             z = draw(rows, classes, dtype=dtype)
             labels = torch.randint(0, classes, (rows,), device=z.device)
-            labels[::9] = IGNORED
+            labels[1::9] = IGNORED
             weights = (torch.rand(classes, device=z.device) + 0.5).to(dtype)
             yield _weighted_loss(z, labels, weights)
             yield _weighted_loss_grad(torch.log_softmax(z, 1), labels, weights)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 
 import torch
 from torch import Tensor
 
 from onnxtrain.kernels import gist
-from op_row import BF16, F32, Row, draw, with_compiled
+from op_row import BF16, F32, Row, draw, fitted, with_compiled
 
 SHAPES = [(128, 256, 64, 64), (32, 64, 8, 8)]
 NUMBERS = {F32: 1, BF16: 16}
@@ -17,7 +18,7 @@ Codec = Callable[[Tensor], Tensor]
 
 
 def codec_rows(shapes: Sequence[tuple[int, ...]] = SHAPES) -> Iterator[Row]:
-    for shape in shapes:
+    for shape in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x = draw(*shape, dtype=dtype)
             for name in CODECS:

@@ -6,6 +6,7 @@ One row is a convolution's gradient, which is torch's: it shows that calling it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from onnxtrain.kernels.nn.batch_norm import batch_norm_internal, batch_normalization_grad
 from onnxtrain.kernels.nn.conv import conv_grad
 from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool, max_pool_grad
-from op_row import BF16, F32, Row, draw, with_compiled, working
+from op_row import BF16, F32, Row, draw, fitted, with_compiled, working
 
 aten = torch.ops.aten
 Shape = tuple[int, int, int, int]
@@ -26,7 +27,7 @@ EPSILON = 1e-5
 
 def images(shapes: Sequence[Shape]) -> Iterator[tuple[str, Tensor]]:
     """Images of both types in both layouts, and what they are called."""
-    for shape in shapes:
+    for shape in starmap(fitted, shapes):
         for layout, memory in LAYOUTS.items():
             for dtype in (BF16, F32):
                 yield f"{shape} {layout}", draw(*shape, dtype=dtype).to(memory_format=memory)
@@ -152,7 +153,7 @@ def pool_rows(shapes: Sequence[Shape] = POOLED) -> Iterator[Row]:
 
 def conv_rows(shapes: Sequence[Shape] = CONVOLVED) -> Iterator[Row]:
     """The least that moves says little here: tensor cores set the time."""
-    for shape in shapes:
+    for shape in starmap(fitted, shapes):
         channels = shape[1]
         x, dy = (draw(*shape, dtype=BF16).to(memory_format=torch.channels_last) for _ in range(2))
         w = draw(channels, channels, 3, 3, dtype=BF16).to(memory_format=torch.channels_last)
@@ -170,6 +171,6 @@ def conv_rows(shapes: Sequence[Shape] = CONVOLVED) -> Iterator[Row]:
             BF16,
             3 * x.nbytes + 2 * w.nbytes,
             ours,
-            {"cuDNN": torchs},
+            {"cuDNN" if x.is_cuda else "torch": torchs},
             lambda dy=dy, x=x, w=w, torchs=torchs: torchs(dy.float(), x.float(), w.float()),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 
 import torch
 import torch.nn.functional as F
@@ -15,16 +16,23 @@ from onnxtrain.kernels.activation.dropout import (
     dropout,
 )
 from onnxtrain.kernels.activation.gelu import bias_fast_gelu_grad, bias_gelu
-from onnxtrain.kernels.fast import load
+from onnxtrain.kernels.activation.gelu_sum import gelu_grad_sum
 from onnxtrain.kernels.loss.projected import linear_cross_entropy_with_grad
-from onnxtrain.kernels.nn.layer_norm import layer_normalization, skip_layer_normalization
+from onnxtrain.kernels.math.finite import is_all_finite
+from onnxtrain.kernels.nn.layer_norm import (
+    layer_normalization,
+    layer_normalization_grad_add,
+    skip_layer_normalization,
+)
 from onnxtrain.kernels.nn.rms_norm import (
     simplified_layer_normalization,
     simplified_layer_normalization_grad,
 )
+from onnxtrain.kernels.optimizer.device import AdamW, adam_w
 from onnxtrain.kernels.optimizer.lamb import lamb_optimizer
+from onnxtrain.kernels.reduction.norm import all_l2
 from onnxtrain.kernels.reduction.reduce import sum_
-from op_row import BF16, F32, Row, draw, with_compiled
+from op_row import BF16, F32, Row, draw, fitted, with_compiled
 from op_rows import gpt2_shapes
 
 aten = torch.ops.aten
@@ -32,7 +40,7 @@ aten = torch.ops.aten
 
 def forward_rows() -> Iterator[Row]:
     """Normalizations with the statistics that their gradients read, as in a step of training."""
-    for rows, columns in [(16384, 4096), (65536, 768), (16384, 768)]:
+    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768), (16384, 768)]):
         for dtype in (BF16, F32):
             x, skip = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w, b = draw(columns, dtype=dtype), draw(columns, dtype=dtype)
@@ -86,7 +94,7 @@ def forward_rows() -> Iterator[Row]:
 
 def norm_grad_rows() -> Iterator[Row]:
     """Gradients of the root-mean-square norm, and of a layer norm beside a residual connection."""
-    for rows, columns in [(16384, 4096), (65536, 768)]:
+    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768)]):
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w, residual = draw(columns, dtype=dtype), draw(rows, columns, dtype=dtype)
@@ -98,8 +106,8 @@ def norm_grad_rows() -> Iterator[Row]:
                 return [dx + r, *sums]
 
             def ours(dy=dy, x=x, w=w, m=mean, i=inverse, r=residual) -> list[Tensor]:
-                dx, sums = load("norm_grad").norm_grad(dy, x, w, m, i, r)
-                return [dx, *sums]
+                wanted = (True, True, True, False)
+                return [*layer_normalization_grad_add(dy, x, w, m, i, r, wanted=wanted)[:3]]
 
             def truth(dy=dy, x=x, w=w, r=residual) -> list[Tensor]:
                 wide = [t.double() for t in (dy, x, w)]
@@ -132,7 +140,8 @@ def norm_grad_rows() -> Iterator[Row]:
 
 
 def column_rows() -> Iterator[Row]:
-    for rows, columns in [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304)]:
+    shapes = [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304)]
+    for rows, columns in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             b = draw(columns, dtype=dtype)
@@ -156,7 +165,7 @@ def column_rows() -> Iterator[Row]:
                 shape,
                 dtype,
                 3 * size,
-                lambda dy=dy, x=x: load("columns").gelu_grad_and_sums(dy, x, None, "tanh"),
+                lambda dy=dy, x=x: gelu_grad_sum(dy, x, approximate="tanh"),
                 with_compiled({"torch": gelu_and_sum}, gelu_and_sum),
                 lambda dy=dy, x=x: [
                     aten.gelu_backward(dy.double(), x.double(), approximate="tanh")
@@ -199,26 +208,27 @@ def update_rows() -> Iterator[Row]:
     copies = [w.to(BF16) for w in weights]
     firsts, seconds = ([torch.zeros_like(w) for w in weights] for _ in range(2))
     total = sum(w.numel() for w in weights)
-    rate, step = torch.tensor([1e-4], device="cuda"), torch.tensor([3], device="cuda")
+    rate, step = (torch.tensor([n], device=weights[0].device) for n in (1e-4, 3))
     wide = [g.float() for g in gradients]
     twins = [w.clone().requires_grad_() for w in weights]
     for twin, gradient in zip(twins, wide, strict=True):
         twin.grad = gradient
-    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=True)
+    fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=rate.is_cuda)
 
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
         fused.step()
         torch._foreach_copy_(copies, twins)
 
-    many = load("many")
+    form = AdamW((0.9, 0.999), 1e-8, 0.01, after=False, corrected=True)
+    lists = [weights, gradients, firsts, seconds]
     shape = f"{total / 1e6:.0f}M parameters"
     yield Row(
         "AdamW bf16 gradients and copies",
         shape,
         BF16,
         28 * total,
-        lambda: many.adamw(weights, gradients, firsts, seconds, lr=rate, step=step, copies=copies),
+        lambda: adam_w(lists, rate, step, form, copies=copies),
         {"torch": torchs},
     )
     yield Row(
@@ -226,7 +236,7 @@ def update_rows() -> Iterator[Row]:
         shape,
         BF16,
         2 * total,
-        lambda: many.all_finite(gradients),
+        lambda: is_all_finite(*gradients),
         {"torch": lambda: torch.stack([g.isfinite().all() for g in gradients]).all()},
     )
     yield Row(
@@ -234,7 +244,7 @@ def update_rows() -> Iterator[Row]:
         shape,
         BF16,
         2 * total,
-        lambda: many.norm(gradients),
+        lambda: all_l2(*gradients),
         {"torch": lambda: torch.stack(torch._foreach_norm(gradients)).norm()},
     )
 
@@ -246,7 +256,7 @@ def lamb_rows() -> Iterator[Row]:
     copies = [w.to(BF16) for w in weights]
     firsts, seconds = ([torch.rand_like(w) * 1e-3 for w in weights] for _ in range(2))
     total, count = sum(w.numel() for w in weights), len(weights)
-    rate, step = torch.tensor([1e-4], device="cuda"), torch.tensor([3], device="cuda")
+    rate, step = (torch.tensor([n], device=weights[0].device) for n in (1e-4, 3))
     fives = zip(weights, gradients, firsts, seconds, copies, strict=True)
     groups = [t for five in fives for t in five]
     numbers = {"alpha": 0.9, "beta": 0.999, "lambda_": 0.01, "epsilon": 1e-6}
@@ -283,7 +293,7 @@ def lamb_rows() -> Iterator[Row]:
 
 def dropout_rows() -> Iterator[Row]:
     ratio = 0.1
-    for rows, columns in [(16384, 4096), (16384, 1024)]:
+    for rows, columns in starmap(fitted, [(16384, 4096), (16384, 1024)]):
         for dtype in (BF16, F32):
             x, b = draw(rows, columns, dtype=dtype), draw(columns, dtype=dtype)
             residual = draw(rows, columns, dtype=dtype)
@@ -327,17 +337,17 @@ def dropout_rows() -> Iterator[Row]:
 
 def linear_loss_rows() -> Iterator[Row]:
     """The head of a language model with its loss; the bytes are those of the scores, once each."""
-    one = torch.ones((), device="cuda")
-    for rows, width, classes in [(16384, 768, 50257), (16384, 768, 50304)]:
+    for classes in (50257, 50304):
+        rows, width, one = fitted(16384, classes)[0], 768, draw().fill_(1)
         x, w = draw(rows, width, dtype=BF16), draw(classes, width, dtype=BF16) * 0.02
-        labels = torch.randint(0, classes, (rows,), device="cuda")
+        labels = torch.randint(0, classes, (rows,), device=x.device)
 
         def torchs(x=x, w=w, labels=labels) -> list[Tensor]:
             a, b = (t.detach().requires_grad_() for t in (x, w))
             loss = F.cross_entropy(a @ b.T, labels)
             return list(torch.autograd.grad(loss, [a, b]))
 
-        def ours(x=x, w=w, labels=labels) -> list[Tensor]:
+        def ours(x=x, w=w, labels=labels, one=one) -> list[Tensor]:
             _, dx, dw, _ = linear_cross_entropy_with_grad(x, w, labels, one, output_type=1)
             return [dx, dw]
 

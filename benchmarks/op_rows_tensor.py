@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from onnxtrain.kernels.tensor.concat import concat_training
-from op_row import BF16, F32, Row, draw
+from op_row import BF16, F32, Row, draw, fitted
 
 PARTS = [(8, 4096, 2048), (32, 4096, 1024), (64, 1024, 1024)]
 """How many matrices, and of which shape."""
@@ -15,6 +15,7 @@ PARTS = [(8, 4096, 2048), (32, 4096, 1024), (64, 1024, 1024)]
 
 def concat_rows(parts: Sequence[tuple[int, int, int]] = PARTS) -> Iterator[Row]:
     for count, rows, columns in parts:
+        rows = fitted(rows, count * columns)[0]
         for dtype in (BF16, F32):
             given = [draw(rows, columns, dtype=dtype) for _ in range(count)]
             for axis in (0, 1):

@@ -12,20 +12,21 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import load
 from onnxtrain.kernels.math.finite import is_all_finite
+from onnxtrain.kernels.optimizer.device import descend
 from onnxtrain.kernels.optimizer.parameter import adam_optimizer
 from onnxtrain.kernels.optimizer.sequence import adam_w_optimizer
 from onnxtrain.kernels.reduction.norm import all_l2
-from op_row import BF16, F32, Row, draw
+from op_row import BF16, F32, Row, draw, fitted
 from op_rows import gpt2_shapes
 
 RATE = 1e-2
 Shapes = Sequence[tuple[int, ...]]
-LISTS: list[Shapes] = [gpt2_shapes(), [(256, 256), (256,)] * 8]
+FEW: Shapes = [(256, 256), (256,)] * 8
 
 
-def list_rows(lists: Sequence[Shapes] = LISTS) -> Iterator[Row]:
+def list_rows(lists: Sequence[Shapes] = ()) -> Iterator[Row]:
     """All weights of a model at once: a large one, and one that is bound by launching."""
-    for shapes in lists:
+    for shapes in lists or (gpt2_shapes(), FEW):
         yield _sgd(shapes)
         yield _adam(shapes)
         yield from _sums(shapes)
@@ -33,7 +34,7 @@ def list_rows(lists: Sequence[Shapes] = LISTS) -> Iterator[Row]:
 
 def one_rows(shape: tuple[int, ...] = (50257, 768)) -> Iterator[Row]:
     """Adam of one weight, as a node of its own."""
-    yield _adam_of_one(shape)
+    yield _adam_of_one(fitted(*shape))
 
 
 class _State:
@@ -84,7 +85,11 @@ def _sgd(shapes: Shapes) -> Row:
 
     def ours() -> list[Tensor]:
         lists = (state.weights, state.gradients)
-        load("many").sgd(*lists, lr=state.rate, copies=state.copies)
+        if state.rate.is_cuda:
+            load("many").sgd(*lists, lr=state.rate, copies=state.copies)
+        else:
+            descend(*lists, state.rate)
+            torch._foreach_copy_(state.copies, state.weights)
         return state.weights
 
     def truth() -> list[Tensor]:

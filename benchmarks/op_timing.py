@@ -1,14 +1,16 @@
-"""How long calls take on a GPU, whatever the host is busy with."""
+"""How long calls take: on a GPU whatever the host is busy with, on a CPU by the clock."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import statistics
+import time
 
 import torch
 from torch import Tensor
 
+import op_row
 from op_row import Call
 
 CLEARED = 3 << 28
@@ -16,18 +18,32 @@ CLEARED = 3 << 28
 to launch the next call, even a slow one."""
 ROUNDS = {0.05: 3, 0.015: 6}
 """How often calls that take less than so many milliseconds are measured, in turn with peers."""
+FEWEST, ROUNDS_ON_CPU = 5, 3
+"""Calls that are measured on a CPU, however long they take, and how often."""
 
 
 def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
-    """Median of as many calls as fit into some milliseconds, each with nothing in the cache.
+    """Median of as many calls as fit into some milliseconds, on a GPU with nothing in its cache.
 
-    The device is still busy with something else when it gets one, so that the host's time is not
-    part of it unless that is longer than anybody's should be.
+    A GPU is still busy with something else when it gets one, so that the host's time is not part
+    of it unless that is longer than anybody's should be.
     """
+    if op_row.DEVICE == "cpu":
+        return _by_clock(call, rep)
     whole = _pairs(call, 5, whole=True)
     count = max(1, int(rep / whole))
     _pairs(call, max(1, int(warmup / whole)))
     return _pairs(call, count)
+
+
+def _by_clock(call: Call, rep: int) -> float:
+    call()
+    found: list[float] = []
+    while len(found) < FEWEST or sum(found) < rep:
+        start = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(found)
 
 
 def _pairs(call: Call, count: int, whole: bool = False) -> float:
@@ -66,6 +82,8 @@ def _in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
     found = {name: milliseconds(call, **effort) for name, call in calls.items()}
     shortest = min(found.values())
     rounds = max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)
+    if op_row.DEVICE == "cpu":
+        rounds = ROUNDS_ON_CPU
     for _ in range(rounds - 1):
         again = {name: milliseconds(call, **effort) for name, call in calls.items()}
         found = {name: min(found[name], ms) for name, ms in again.items()}

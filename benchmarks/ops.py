@@ -1,9 +1,9 @@
-"""Operators bound by memory on a GPU, against torch, in one run: time and share of a copy's speed.
+"""Operators bound by memory, against torch, in one run: time and share of a copy's speed.
 
-Each is measured as it is called, by a host that is ahead of the device, and replayed from a CUDA
-graph, as in a recorded step.
+On a GPU each is measured as it is called, by a host that is ahead of the device, and replayed from
+a CUDA graph, as in a recorded step; on a CPU shapes are smaller, and portable kernels are measured.
 
-python benchmarks/ops.py [--save] [--only softmax loss] [--compile]
+python benchmarks/ops.py [--save] [--only softmax loss] [--compile] [--device cpu]
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class WrongError(Exception):
 
 def replayed(row: Row) -> dict[str, float]:
     """Milliseconds of what can be recorded: "" is ours."""
-    if not row.alike:
+    if not row.alike or op_row.DEVICE == "cpu":
         return {}
     calls = {name: recorded(call) for name, call in {OURS: row.ours, **row.peers}.items()}
     found = {name: call for name, call in calls.items() if call is not None}
@@ -164,7 +164,7 @@ def print_means(rows: list[dict[str, Any]]) -> None:
 
 def copy_speed() -> float:
     """Bytes read and written a second by a large copy."""
-    source = torch.randn(1 << 28, device="cuda")
+    source = torch.randn(1 << (26 if op_row.DEVICE == "cpu" else 28), device=op_row.DEVICE)
     target = torch.empty_like(source)
     return 2 * source.nbytes / (milliseconds(lambda: target.copy_(source)) * 1e-3)
 
@@ -174,14 +174,17 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--only", choices=FAMILIES, nargs="+", default=list(FAMILIES))
     parser.add_argument("--compile", action="store_true", help="also peers by torch.compile")
+    parser.add_argument("--device", choices=["cuda", "cpu"])
     args = parser.parse_args()
-    needs_gpu()
+    if args.device == "cuda":
+        needs_gpu()
+    op_row.DEVICE = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if args.compile:
         compile_ahead([FAMILIES[name] for name in args.only if name not in UNCOMPILED])
         op_row.compiled_share = 0, 1
     torch.manual_seed(0)
     speed = copy_speed()
-    print(f"copy: {speed / 1e12:.2f} TB/s")
+    print(f"copy: {speed / 1e12:.3g} TB/s")
     rows, wrong = [], []
     for name in args.only:
         found = []
@@ -194,7 +197,8 @@ def main() -> None:
                 print(found[-1], flush=True)
         rows += found
         if args.save:  # what was measured is kept if a later family fails
-            append("ops", [{"copy TB/s": round(speed / 1e12, 2), **row} for row in found])
+            measure = {"copy TB/s": float(f"{speed / 1e12:.3g}")}
+            append("ops", [{**measure, **row} for row in found], op_row.DEVICE)
     print(table(rows))
     print_means(rows)
     if wrong:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from growth import VALUES
-from newest import Row, last_of_each, last_runs, on_gpu, times, where_and_when
+from newest import Row, last_of_each, last_runs, on_cpu, on_gpu, times, where_and_when
 from op_anchors import geometric_mean
 from report import read
 
@@ -18,6 +18,10 @@ BEGIN, END = "<!-- results: written by python -m benchmarks pictures -->", "<!--
 
 def kernels() -> list[Row]:
     return last_of_each(on_gpu(read("ops")), "operator", "shape", "type")
+
+
+def kernels_on_cpu() -> list[Row]:
+    return last_of_each(on_cpu(read("ops")), "operator", "shape", "type")
 
 
 def models() -> list[Row]:
@@ -92,7 +96,8 @@ def kernel_table(rows: list[Row]) -> str:
         for of in ("faster", "torch")
     )
     means = f"{best:.2f} times the speed of the best peer, {torchs:.2f} times that of torch eager"
-    return f"All together, replayed as in recorded steps: {means}.\n\n{markdown(titles, summed)}"
+    how = ", replayed as in recorded steps" if any(row.get("recorded ms") for row in rows) else ""
+    return f"All together{how}: {means}.\n\n{markdown(titles, summed)}"
 
 
 def model_table(rows: list[Row]) -> str:
@@ -178,6 +183,14 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         kernel_table,
     ),
     (
+        "The same on a CPU",
+        "",
+        "Portable kernels, of smaller shapes. Most of them call torch's, which are not all near the "
+        "speed of a copy.",
+        kernels_on_cpu,
+        kernel_table,
+    ),
+    (
         "Whole steps",
         "models.png",
         "Forward, backward, clipping and AdamW in bfloat16 with float32 weights.",
@@ -207,7 +220,7 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         planning_table,
     ),
 ]
-"""Title, picture, text, rows and table of each part; a part without rows is left out."""
+"""Title, picture if there is one, text, rows and table; a part without rows is left out."""
 
 
 def section() -> str:
@@ -216,9 +229,9 @@ def section() -> str:
     for title, picture, text, rows_of, table_of in PARTS:
         rows = rows_of()
         if rows:
-            image = f"![{title}](images/{picture})"
+            image = f"![{title}](images/{picture})\n\n" if picture else ""
             where = f"Measured on: {where_and_when(rows)}."
-            parts.append(f"### {title}\n\n{text} {where}\n\n{image}\n\n{table_of(rows)}\n")
+            parts.append(f"### {title}\n\n{text} {where}\n\n{image}{table_of(rows)}\n")
     return "\n" + "\n".join(parts)
 
 

@@ -104,6 +104,7 @@ def test_another_machine_is_left_out() -> None:
     rows = [{"device": device} for device in ("old GPU", "new GPU", "CPU x86_64")]
     assert newest.on_gpu(rows) == [{"device": "new GPU"}]
     assert newest.on_gpu(rows[2:]) == []
+    assert newest.on_cpu(rows) == rows[2:]
 
 
 def test_days_are_named() -> None:
@@ -133,7 +134,7 @@ def test_the_page_is_written_between_its_marks(results: pathlib.Path) -> None:
     page.write()
     text = page.PAGE.read_text()
     assert text.startswith("before\n") and text.endswith("\nbehind\n") and "old" not in text
-    assert "All together, replayed as in recorded steps: 1.00 times the speed" in text
+    assert "All together: 1.00 times the speed" in text
     assert "| Quick | 1 | torch | 2.00x | 2.00x to 2.00x | 80% to 80% |" in text
     assert "models.png" not in text, "there are no figures for it"
     page.write()
@@ -158,7 +159,7 @@ def test_every_picture_is_drawn(results: pathlib.Path, capsys: pytest.CaptureFix
     more = {"weights": 1, "trainer ms per node": 1.0}
     report.append("planning", [{**dict.fromkeys(planned, n), **more} for n in (10, 100)])
     drawn = pictures.draw(results / "all")
-    assert [path.name for path in drawn] == [part[1] for part in page.PARTS]
+    assert [path.name for path in drawn] == [part[1] for part in page.PARTS if part[1]]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     assert all(f"images/{path.name}" in page.section() for path in drawn)
 
@@ -234,6 +235,52 @@ def test_operators_and_their_peers_tell_the_truth(
             allowed = 1e-6 if row.dtype is torch.float32 else 4e-3 if name == "ours" else 1e-2
             assert ops.error(call(), truth) <= allowed, (row.name, name)
         assert row.peers, "there is something to compare with"
+
+
+ON_CPU = [
+    "forward",
+    "norm_grad",
+    "column",
+    "update",
+    "dropout",
+    "bias_softmax",
+    "norm",
+    "loss",
+    "gather",
+    "optimizer",
+]
+
+
+def test_operators_are_measured_on_a_cpu(
+    results: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shapes are cut to what a CPU takes no minutes for, results are compared as on a GPU."""
+    import op_row
+    import op_timing
+    import ops
+
+    monkeypatch.setattr(op_row, "DEVICE", "cuda")
+    monkeypatch.setattr(op_row, "MOST_ON_CPU", 1 << 12)
+    monkeypatch.setattr(op_timing, "milliseconds", lambda call, **effort: 1.0)
+    monkeypatch.setattr(ops, "copy_speed", lambda: 2e10)
+    monkeypatch.setattr(sys, "argv", ["ops", "--device", "cpu", "--save", "--only", *ON_CPU])
+    ops.main()
+    rows = report.read("ops")
+    assert len(rows) == capsys.readouterr().out.count("{'operator'") > 100
+    assert {row["recorded ms"] for row in rows} == {""} and {row["copy TB/s"] for row in rows} == {
+        "0.02"
+    }
+    assert "(16384, 4096)" not in {row["shape"] for row in rows}
+
+
+def test_calls_on_a_cpu_are_timed_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    import op_row
+    import op_timing
+
+    monkeypatch.setattr(op_row, "DEVICE", "cpu")
+    calls: list[int] = []
+    assert 0 < op_timing.milliseconds(lambda: calls.append(1), rep=1) < 1
+    assert len(calls) > op_timing.FEWEST
 
 
 def test_anchors_are_rows_of_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
