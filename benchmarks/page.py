@@ -185,8 +185,8 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
     (
         "The same on a CPU",
         "",
-        "Portable kernels, of smaller shapes. Most of them call torch's, which are not all near the "
-        "speed of a copy.",
+        "Portable kernels, of smaller shapes. Most of them call torch's, which are not all near "
+        "the speed of a copy.",
         kernels_on_cpu,
         kernel_table,
     ),
