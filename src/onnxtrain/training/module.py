@@ -23,6 +23,8 @@ from onnxtrain.training.copies import Copies
 from onnxtrain.training.runner import Runner, user_inputs, user_outputs
 from onnxtrain.training.scaling import LossScale
 from onnxtrain.transforms.extract import extract
+from onnxtrain.transforms.narrow_training import narrow_training
+from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, SCALE_INPUT
 from onnxtrain.types import dtype_name
@@ -41,6 +43,12 @@ class Module:
             has one that is found by itself.
         built: Whether the models were just built of a prepared one and nobody else uses them, so
             that they need neither be copied nor prepared again.
+        precision: ``bf16`` or ``fp16`` lets a training model in float32 compute in 16 bits: its
+            backward pass is built anew. Parameters, gradients and the evaluation model stay.
+
+    Raises:
+        OptionError: if there is no such precision, or the training model is not in float32.
+        CheckpointError: if the state belongs to another model.
     """
 
     def __init__(
@@ -52,7 +60,9 @@ class Module:
         session_options: SessionOptions | None = None,
         scaling: LossScale | None = None,
         built: bool = False,
+        precision: str = "fp32",
     ) -> None:
+        narrow = narrow_type(precision)
         self.training = True
         self._state = state
         self._device = device_of(device)
@@ -61,10 +71,13 @@ class Module:
         train_model = load_model(train_model_uri, own=own)
         self._train_model = complete(train_model) if built else prepare(train_model)
         self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=own)
+        _check_state(state, self._train_model)
+        if narrow is not None:
+            names = {parameter.name for parameter in state.parameters.in_order()}
+            prepare(narrow_training(self._train_model, narrow, names))
         self.scaling = scaling
         if scaling is None and SCALE_INPUT in {v.name for v in self._train_model.graph.inputs}:
             self.scaling = LossScale(self._device)
-        _check_state(state, self._train_model)
         inputs = [str(value.name) for value in self._train_model.graph.inputs]
         self._order = [name for name in inputs if name in state.parameters]
         self._reset = True
