@@ -51,6 +51,14 @@ def test_random_numbers_start_anew_with_a_seed() -> None:
     assert torch.equal(a, first()[0])
 
 
+def test_random_numbers_of_others_are_left_alone() -> None:
+    made = plan("() => (float[4] y) { y = RandomUniform<shape=[4]>() }")
+    before = torch.get_rng_state()
+    first, second = Program(made, HOST), Program(made, HOST)
+    assert not torch.equal(first()[0], second()[0])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_failure_names_the_node_its_operator_and_its_inputs() -> None:
     run = program("(float[M,N] x, float[K,L] w) => (float[M,L] y) { y = MatMul(x, w) }")
     with pytest.raises(NodeError) as caught:

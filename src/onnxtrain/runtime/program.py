@@ -47,7 +47,7 @@ class Program:
         host = torch.device("cpu")
         self.rng = torch.Generator(device)
         self.rng_host = self.rng if device == host else torch.Generator(host)
-        self.seed(torch.seed() if seed is None else seed)
+        self.seed(self.rng.seed() if seed is None else seed)
         self._names: dict[str, Any] = {
             "device": device,
             "device_host": host,
