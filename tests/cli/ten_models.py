@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
-import os
 import warnings
 from collections.abc import Callable
 
@@ -101,23 +100,10 @@ def _labels() -> np.ndarray:
 
 
 def _exported(name: str, *shape: int) -> Brought:
-    """A model of the zoo, from the folder of exported ones if it is there."""
-    folder = architectures.Cache.folder
-    kept = folder and folder / f"zoo-{name}.pt"
-    if kept and kept.exists():
-        state, text = torch.load(kept, weights_only=True)
-        module = {"mlp": zoo.mlp, "cnn": zoo.Cnn}[name]()
-        module.load_state_dict(state)
-        model = onnx.load_from_string(bytes(text.numpy()))
-    else:
-        found = zoo.example(name)
-        module, model = found.module, found.model
-        if kept:
-            text = torch.frombuffer(bytearray(model.SerializeToString()), dtype=torch.uint8)
-            torch.save((module.state_dict(), text), kept.with_suffix(f".{os.getpid()}"))
-            kept.with_suffix(f".{os.getpid()}").replace(kept)
+    """A model of the zoo."""
+    found = zoo.example(name)
     data = {"x": _random(*shape), "labels": _labels()}
-    return Brought(model, module, data, ("--loss", "cross_entropy"), _classified)
+    return Brought(found.model, found.module, data, ("--loss", "cross_entropy"), _classified)
 
 
 def _mlp() -> Brought:

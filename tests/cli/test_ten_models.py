@@ -11,9 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "models"))
-import architectures
-from architectures.kept import folder_of_exports
-
 from cli.ten_models import NAMES, SAMPLES, brought, torch_losses
 from onnxtrain import InferenceSession
 from onnxtrain.cli import app
@@ -25,12 +22,6 @@ STEPS = EPOCHS * SAMPLES // BATCH
 RUN = ("--batch-size", BATCH, "--epochs", EPOCHS, "--device", "cpu", "--no-dropout")
 NOISE = 0.03
 """Share of torch's own progress that the losses may be apart."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept_exports(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
-    """The folder of exported models that the other tests of these models use."""
-    architectures.Cache.folder = folder_of_exports(tmp_path_factory, pytestconfig)
 
 
 def prepared(name: str, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ import warnings
 
 import onnx
 import torch
+from exports import kept
 from torch import nn
 
 
@@ -111,5 +112,6 @@ def example(
         "transformer": lambda: torch.randint(0, 50, (6, 5)),
     }[name]()
     labels = torch.randint(0, 10, (6,))
-    model = _export(module.eval(), inputs, dynamic, optimize)
+    key = f"zoo-{name}-{dtype}-{dynamic}-{optimize}"
+    model = kept(key, module, lambda: _export(module.eval(), inputs, dynamic, optimize))
     return Example(module.train(), model, inputs, labels)

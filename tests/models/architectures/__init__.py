@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
-import pathlib
-import zlib
 
 import onnx
 import onnx_ir as ir
 import torch
+from exports import kept
 
 from architectures.convolutional import MOBILENETV3, RESNET50, UNET
 from architectures.family import Example, Family, Inputs, drawn, exported, made
@@ -36,12 +34,6 @@ DTYPES = {
 }
 
 
-class Cache:
-    """A folder where exported models are kept, if there is one: an export takes seconds."""
-
-    folder: pathlib.Path | None = None
-
-
 @functools.cache
 def example(name: str, dtype: torch.dtype = torch.float32, large: bool = False) -> Example:
     """A model by name, with seeded weights, as the exporter writes it without optimising.
@@ -52,32 +44,13 @@ def example(name: str, dtype: torch.dtype = torch.float32, large: bool = False) 
     size = family.large if large else family.small
     module = made(family, size, dtype)
     own = dtype == torch.float32 or family.mixed or family.write is not None
-    model = _kept(name, dtype, large) if own else recast(example(name).model, DTYPES[dtype])
+    if own:
+        key = f"{name}-{dtype}-{large}"
+        fresh = functools.partial(made, family, size, dtype)
+        model = kept(key, module, lambda: exported(family, size, fresh(), dtype))
+    else:
+        model = recast(example(name).model, DTYPES[dtype])
     return Example(family, size, dtype, module, model)
-
-
-def _kept(name: str, dtype: torch.dtype, large: bool) -> onnx.ModelProto:
-    """The exported model, from the folder if it is there."""
-    family = FAMILIES[name]
-    size = family.large if large else family.small
-    module = made(family, size, dtype)
-    kept = Cache.folder and Cache.folder / f"{name}-{dtype}-{large}-{_digest(module):08x}.onnx"
-    if kept and kept.exists():
-        return onnx.load(kept)
-    model = exported(family, size, module, dtype)
-    if kept:
-        part = kept.with_suffix(f".{os.getpid()}")
-        onnx.save(model, part)
-        part.replace(kept)
-    return model
-
-
-def _digest(module: torch.nn.Module) -> int:
-    """A number that changes with the weights, which rounding makes depend on the threads."""
-    digest = 0
-    for tensor in module.state_dict().values():
-        digest = zlib.crc32(tensor.float().contiguous().numpy().data, digest)
-    return digest
 
 
 @functools.cache
