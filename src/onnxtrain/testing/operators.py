@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pathlib
 import sys
@@ -130,14 +131,17 @@ def _runs(row: Coverage, provider: object) -> str:
     return "body" if has_body(row) else "no"
 
 
+@functools.cache
+def _defined() -> dict[tuple[str, str], set[int]]:
+    """Versions in which each operator was defined or changed."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    return found
+
+
 def _versions(row: Coverage) -> str:
-    found = sorted(
-        {
-            s.since_version
-            for s in onnx.defs.get_all_schemas_with_history()
-            if (s.domain, s.name) == (row.domain, row.op)
-        }
-    )
+    found = sorted(_defined().get((row.domain, row.op), ()))
     if not row.kernels:
         return _joined(found)
     run = [v for v in found if any(k.since <= v <= (k.until or v) for k in row.kernels)]
