@@ -37,7 +37,7 @@ def read(proto: onnx.ModelProto) -> ir.Model:
 
 def written(model: ir.Model) -> onnx.ModelProto:
     """The protobuf of an onnx-ir model, with the types of maps that it takes or gives."""
-    proto = ir.to_proto(model)
+    proto = ir.serde.serialize_model(model)
     declare(proto, model)
     return proto
 

@@ -236,6 +236,10 @@ class KernelRegistry:
         """All kernels, by domain and operator."""
         return [k for key in sorted(self._kernels) for k in self._kernels[key]]
 
+    def kernels_of(self, domain: str, op: str) -> list[Kernel]:
+        """The kernels of one operator."""
+        return list(self._kernels.get((domain, op), ()))
+
     def __contains__(self, key: tuple[str, str]) -> bool:
         return bool(self._kernels.get(key))
 

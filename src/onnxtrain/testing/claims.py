@@ -65,8 +65,8 @@ def recorded(
 ) -> Call:
     """The call that the runtime makes for a row."""
     calls: list[Call] = []
-    known = (default_registry() if registry is None else registry).kernels()
-    spies = [_spy(k, calls) for k in known if (k.domain, k.op) == (case.domain, case.op)]
+    known = default_registry() if registry is None else registry
+    spies = [_spy(k, calls) for k in known.kernels_of(case.domain, case.op)]
     evaluate(case, inputs, device, registry=KernelRegistry(spies))
     return calls[0]
 
