@@ -1,7 +1,11 @@
 """Fixtures and switches that every test may use."""
 
+import atexit
+import gc
 import os
+import pathlib
 import random
+import sys
 import zlib
 from collections.abc import Iterator
 
@@ -11,6 +15,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from onnxtrain.testing.poison import poisoned
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "models"))
+from exports import Cache, folder_of_exports
 
 # torch asks for this before the first product of matrices on CUDA if results must repeat.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -30,6 +37,19 @@ WITHOUT_RULE = pytest.StashKey[list[str]]()
 """Operators of the table that have neither a gradient rule nor a declared zero."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for garbage among the tests that were collected once, not again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        atexit.register(gc.unfreeze)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a GPU where torch sees none; the summary counts it as deselected."""
     if torch.cuda.is_available():
@@ -38,25 +58,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if "gpu" not in item.keywords]
 
 
-@pytest.fixture(autouse=True)
-def full_precision() -> Iterator[None]:
-    """Let float32 mean float32: TF32 on a GPU would only compare precisions."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = False
-    yield
-    for backend, allowed in zip(backends, before, strict=True):
-        backend.allow_tf32 = allowed
+@pytest.fixture(scope="session", autouse=True)
+def kept_exports(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
+    """Models are exported once, also where several processes share the tests."""
+    Cache.folder = folder_of_exports(tmp_path_factory, pytestconfig)
 
 
 @pytest.fixture(autouse=True)
-def the_same_numbers(request: pytest.FixtureRequest) -> None:
-    """Draw the same numbers in each run, whatever ran before: a failure can be repeated."""
-    seed = zlib.crc32(request.node.nodeid.encode())
-    torch.manual_seed(seed)
+def the_same_numbers() -> None:
+    """Draw the same numbers in each run, whatever ran before: a failure can be repeated.
+
+    Let float32 mean float32, too: TF32 on a GPU would only compare precisions.
+    """
+    test, _, _ = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")
+    seed = zlib.crc32(test.encode())
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():  # where there is none, torch would keep a trace of this call
+        torch.cuda.manual_seed_all(seed)
     np.random.seed(seed)
     random.seed(seed)
+    for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        backend.allow_tf32 = False
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

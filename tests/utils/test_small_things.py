@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from logging.handlers import BufferingHandler
 
 import onnx
 import pytest
@@ -61,10 +62,13 @@ def test_ranges_are_allowed_without_a_gpu():
     assert double(4) == 8 and double.__doc__ == "Twice."
 
 
-def test_memory_of_a_module(caplog):
+def test_memory_of_a_module(monkeypatch):
     module = torch.nn.Linear(1024, 256)
-    with caplog.at_level(logging.INFO):
-        line = utils.log_memory_usage("forward", step_info="step 3: ", module=module)
-    assert caplog.messages == [line]
+    logger, kept = logging.getLogger("onnxtrain.utils.profiling"), BufferingHandler(10)
+    monkeypatch.setattr(logger, "handlers", [kept])
+    logger.setLevel(logging.INFO)
+    line = utils.log_memory_usage("forward", step_info="step 3: ", module=module)
+    logger.setLevel(logging.NOTSET)
+    assert [record.getMessage() for record in kept.buffer] == [line]
     assert line.startswith("step 3: forward | ") and "parameters: 1.0 MiB" in line
     assert "gradients: 0.0 MiB" in line
