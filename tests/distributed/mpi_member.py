@@ -1,7 +1,7 @@
-"""One process of an MPI world: runs one of the functions below and writes its result as JSON.
+"""One process of an MPI world: runs some of the functions below and writes the results as JSON.
 
-Started by ``mpiexec -n 2 python mpi_member.py NAME TIMEOUT FOLDER DEVICE``; the tensors of the
-collectives and messages are on the device.
+Started by ``mpiexec -n 2 python mpi_member.py NAMES TIMEOUT FOLDER DEVICE``, names with commas
+between them; the tensors of the collectives and messages are on the device.
 """
 
 import json
@@ -110,10 +110,10 @@ def killed(groups: MpiGroups, _: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    work = globals()[sys.argv[1]]
+    names = sys.argv[1].split(",")
     groups = MpiGroups(timeout=float(sys.argv[2]))
-    result = json.dumps(work(groups, torch.device(sys.argv[4])))
-    (pathlib.Path(sys.argv[3]) / str(groups.rank)).write_text(result)
-    if work is silent:
+    results = {name: globals()[name](groups, torch.device(sys.argv[4])) for name in names}
+    (pathlib.Path(sys.argv[3]) / str(groups.rank)).write_text(json.dumps(results))
+    if "silent" in names:
         os._exit(0)  # a request is left over, for which an orderly end would wait
     groups.close()
