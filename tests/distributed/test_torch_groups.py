@@ -1,6 +1,7 @@
 """Groups over torch.distributed: set-up, failures of peers, and the variables of torchrun."""
 
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from distributed.silence import ended, silent_until
 from onnxtrain.distributed.groups import ALONE, Groups, present
 from onnxtrain.distributed.layout import Mesh
 from onnxtrain.distributed.torch_groups import TorchGroups, connect
@@ -101,11 +103,12 @@ def test_an_exchange_may_be_uneven_or_empty() -> None:
     assert run_world(2, exchanged) == [[[1.0] * 6, [1.0]], [[0.0] * 5, []]]
 
 
-def silent(groups: Groups, what: str) -> tuple[str, float]:
+def silent(groups: Groups, what: str, over: pathlib.Path) -> tuple[str, float]:
     if groups.rank == 1:
-        time.sleep(4)
+        silent_until(over)
         return "", 0.0
-    return _failure(groups, what)
+    with ended(over):
+        return _failure(groups, what)
 
 
 def killed(groups: Groups, what: str) -> tuple[str, float]:
@@ -135,8 +138,8 @@ TRANSFERS = ["add up over ranks [0, 1]", "gather from ranks [0, 1]", "exchange w
 
 @pytest.mark.multi
 @pytest.mark.parametrize("what", TRANSFERS)
-def test_a_silent_peer_is_a_time_out(what: str) -> None:
-    (text, seconds), _ = run_world(2, silent, what, timeout=1.0)
+def test_a_silent_peer_is_a_time_out(what: str, tmp_path: pathlib.Path) -> None:
+    (text, seconds), _ = run_world(2, silent, what, tmp_path / "over", timeout=1.0)
     assert text.startswith(f"TimeoutError: could not {what} within 1 seconds")
     assert 0.9 < seconds < 4.0
 

@@ -1,6 +1,7 @@
 """Send and Recv between real processes: what arrives, and peers that are silent or gone."""
 
 import os
+import pathlib
 import signal
 import time
 from typing import Any
@@ -9,6 +10,7 @@ import onnx.parser
 import pytest
 import torch
 
+from distributed.silence import ended, silent_until
 from kernels.test_communication import CPU, FLOAT, INT64, refused, tensors
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.kernels.communication.point_to_point import recv, send
@@ -150,21 +152,19 @@ def test_graphs_that_disagree_about_shapes_end_in_a_time_out() -> None:
     assert "no error" not in results
 
 
-def silent_peer(groups: Groups) -> tuple[str, float]:
+def silent_peer(groups: Groups, over: pathlib.Path) -> tuple[str, float]:
     if groups.rank == 1:
-        time.sleep(4)
+        silent_until(over)
         return "", 0.0
     begin = time.monotonic()
-    try:
+    with ended(over), pytest.raises(TimeoutError) as caught:
         refused("Recv", groups=groups)
-    except TimeoutError as error:
-        return str(error), time.monotonic() - begin
-    raise AssertionError
+    return str(caught.value), time.monotonic() - begin
 
 
 @pytest.mark.multi
-def test_a_silent_peer_is_a_time_out() -> None:
-    (text, seconds), _ = run_world(2, silent_peer, timeout=1.0)
+def test_a_silent_peer_is_a_time_out(tmp_path: pathlib.Path) -> None:
+    (text, seconds), _ = run_world(2, silent_peer, tmp_path / "over", timeout=1.0)
     assert text.startswith("could not receive from rank 1 (tag 1) within 1 seconds")
     assert 0.9 < seconds < 4.0
 
