@@ -50,6 +50,14 @@ def pytest_collection() -> Iterator[object]:
         atexit.register(gc.unfreeze)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give neighbours to the same process: they use what it has made already."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a GPU where torch sees none; the summary counts it as deselected."""
     if torch.cuda.is_available():
