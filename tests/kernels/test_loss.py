@@ -1,8 +1,9 @@
-"""What losses refuse; their values are rows of the table."""
+"""What losses refuse, and in which parts they are computed; their values are rows of the table."""
 
 import pytest
 import torch
 
+from onnxtrain.kernels.loss import with_grad
 from onnxtrain.kernels.loss.cross_entropy import (
     softmax_cross_entropy_loss,
     softmax_cross_entropy_loss_grad,
@@ -73,3 +74,22 @@ def test_several_ignored_labels_are_refused() -> None:
     labels = torch.zeros(3, dtype=torch.int64)
     with pytest.raises(ValueError, match="a single value is needed"):
         softmax_cross_entropy_loss_internal(SCORES, labels, None, [1, 2])
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (4, 5, 3)])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_blocks_of_rows_give_what_all_rows_give(
+    shape: tuple[int, ...], reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, where log probabilities are made for as many rows as its cache holds."""
+    scores = torch.randn(shape).to(torch.bfloat16)
+    labels = torch.randint(0, 5, (shape[0], *shape[2:]))
+    labels[1] = -1
+    dy = torch.randn(labels.shape) if reduction == "none" else torch.ones(())
+    given = (scores, labels, dy, torch.rand(5) + 0.5)
+    whole = with_grad.cross_entropy_with_grad(*given, reduction=reduction)
+    monkeypatch.setattr(with_grad, "BLOCK", 2 * 5 * 3)
+    parts = with_grad.cross_entropy_with_grad(*given, reduction=reduction)
+    for found, expected in zip(parts, whole, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert not whole[0][1].any() and whole[0][0].any()

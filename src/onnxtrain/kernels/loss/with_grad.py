@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -12,6 +15,8 @@ from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTS, OWN
 
+BLOCK = 1 << 17
+"""Log probabilities that are made at once on a CPU."""
 _REDUCTIONS = {"mean": 1, "sum": 2}
 """Numbers of reductions in torch's operators."""
 
@@ -46,11 +51,22 @@ def cross_entropy_with_grad(
         return plain[0], plain[1].to(dtype)
     found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
     each_weight = over_labels.sample_weights(found, ignored, weights, acc(scores.dtype))
-    wide = torch.log_softmax(scores, 1, dtype=acc(scores.dtype))
-    each = over_labels.losses(wide, found, ignored, each_weight)
-    grad = over_labels.logits_grad(dy, wide, found, ignored, each_weight, reduction)
-    grad = grad.to(scores.dtype) if out is None else out.copy_(grad)
+    share = over_labels.shares(dy, each_weight, reduction)
+    grad, each = torch.empty_like(scores) if out is None else out, torch.empty_like(each_weight)
+    for rows in _blocks(scores):
+        wide = torch.log_softmax(scores[rows], 1, dtype=acc(scores.dtype))
+        left_out = None if ignored is None else ignored[rows]
+        each[rows] = over_labels.losses(wide, found[rows], left_out, each_weight[rows])
+        grad[rows] = over_labels.spread(wide, found[rows], left_out, share[rows])
     return grad, over_labels.reduce(each, each_weight, reduction).to(dtype)
+
+
+def _blocks(scores: Tensor) -> Iterator[slice]:
+    """All rows, on a CPU so many at once that their log probabilities stay in its cache."""
+    count = len(scores)
+    step = count if scores.is_cuda else max(1, BLOCK // math.prod(scores.shape[1:]))
+    for first in range(0, count, step):
+        yield slice(first, first + step)
 
 
 def _plain(
