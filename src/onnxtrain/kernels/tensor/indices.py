@@ -55,7 +55,8 @@ def sum_rows(rows: Tensor, values: Tensor, count: int, *, ordered: bool) -> Tens
     With ``ordered`` the additions happen in a fixed order on every device. Sums of 16-bit values
     are made in float32 and rounded once.
     """
-    if acc(values.dtype) is values.dtype or not rows.numel():
+    # on a CPU torch adds rows of 16 bits in float32 by itself
+    if acc(values.dtype) is values.dtype or not values.is_cuda or not rows.numel():
         return _sums(rows, values, count, ordered)
     # Only the rows that occur are summed in float32: a table may be much larger than they are.
     ascending, order = rows.sort(stable=True)
