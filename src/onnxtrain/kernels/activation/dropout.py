@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.activation.mask import (
     all_kept,
     drop,
@@ -144,6 +144,12 @@ def bitmask_dropout_grad(
     if rate > 0 and whole and (quick := _fast(dy)):
         dx: Tensor = quick.drop_grad(dy, mask, rate, out)
         return dx
+    if rate > 0 and whole and blocks.ready(dy, mask, dy if out is None else out):
+        room = torch.empty_like(dy) if out is None else out
+        words = mask.view(-1).split(blocks.SIZE // 32)
+        for (target, part), packed in zip(blocks.flat(room, dy), words, strict=True):
+            drop(part, unpack(packed, part), rate, out=target)
+        return room
     kept = unpack(mask, dy)
     return dropout_grad(dy, kept, ratio, training_mode, out=out)
 
@@ -175,12 +181,22 @@ def bias_dropout(
         )
         return pair
     mask = keep_mask(data, rate, seed, rng)
+    given = (data, mask) if residual is None else (data, mask, residual)
+    if bias.shape != data.shape[-1:] or not blocks.ready(*given, bias):
+        return store(_biased(bias, rate, *given), data), mask
+    room, bias = torch.empty_like(data), widen(bias)
+    for target, *parts in blocks.rows(data.numel() // bias.numel(), room, *given):
+        target.copy_(_biased(bias, rate, *parts))
+    return room, mask
+
+
+def _biased(
+    bias: Tensor, rate: float, data: Tensor, mask: Tensor, residual: Tensor | None = None
+) -> Tensor:
     total = widen(data) + widen(bias)
     if rate > 0:
         total = drop(total, mask, rate, out=total)
-    if residual is not None:
-        total = total.add_(residual)
-    return store(total, data), mask
+    return total if residual is None else total.add_(widen(residual))
 
 
 def _fast(data: Tensor, seed: int | None = None) -> ModuleType | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.activation.native import backward, forward
-from onnxtrain.kernels.precision import store, widen
+from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -54,7 +54,9 @@ def bias_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = Non
     _check_bias(dy, x, b)
     if _fast(dy, x, b):
         return _pointwise_grad(dy, x, b, "none", out=out)
-    return gelu_grad(dy, x + b, out=out)
+    total = x + b
+    room = total if out is None else out
+    return backward(aten.gelu_backward, dy, total, approximate="none", out=room)
 
 
 @kernel("FastGelu", domain=MS, T=FLOATS)
@@ -82,7 +84,9 @@ def bias_fast_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None 
     _check_bias(dy, x, b)
     if _fast(dy, x, b):
         return _pointwise_grad(dy, x, b, "tanh", out=out)
-    return fast_gelu_grad(dy, x + b, out=out)
+    total = x + b
+    room = total if out is None else out
+    return backward(aten.gelu_backward, dy, total, approximate="tanh", out=room)
 
 
 def _fast(dy: Tensor, x: Tensor, b: Tensor) -> bool:
@@ -127,8 +131,12 @@ def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -
     """Y = x·sigmoid(α·x)."""
     if x.ndim and fast.ready(x, smallest=1):
         return _pointwise(x, None, "quick", alpha, out)
+    return blocks.apply(lambda x: _quick(x, alpha), x, out=out)
+
+
+def _quick(x: Tensor, alpha: float) -> Tensor:
     wide = widen(x)
-    return store(torch.sigmoid(wide * alpha).mul_(wide), x, out)
+    return (wide * alpha).sigmoid_().mul_(wide)
 
 
 @kernel("QuickGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
@@ -138,6 +146,13 @@ def quick_gelu_grad(
     """dX = dY·s·(1 + v·(1 - s)) with v = α·x and s = sigmoid(v)."""
     if x.ndim and dy.shape == x.shape and fast.ready(dy, x, smallest=1):
         return _pointwise_grad(dy, x, None, "quick", alpha, out)
+    return blocks.apply(lambda dy, x: _quick_grad(dy, x, alpha), dy, x, out=out)
+
+
+def _quick_grad(dy: Tensor, x: Tensor, alpha: float) -> Tensor:
     v = widen(x) * alpha
-    s = torch.sigmoid(v)
-    return store((1 - s).mul_(v).add_(1).mul_(s).mul_(widen(dy)), dy, out)
+    if not blocks.recorded(dy, x):
+        dx: Tensor = aten.silu_backward.default(widen(dy), v)
+        return dx
+    s = torch.sigmoid(v)  # torch cannot go back through a gradient of its own
+    return (1 - s).mul_(v).add_(1).mul_(s).mul_(widen(dy))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.activation.gelu import fast_gelu_grad, gelu_grad
-from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.nn.layer_norm import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN
 
@@ -24,4 +24,4 @@ def gelu_grad_sum(dy: Tensor, x: Tensor, *, approximate: str = "none") -> tuple[
         )
         return pair
     dx = _GRADIENTS[approximate](dy, x)
-    return dx, widen(dx).reshape(-1, dx.shape[-1]).sum(0).to(dx.dtype)
+    return dx, column_sums(dx)

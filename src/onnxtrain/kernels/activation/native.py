@@ -18,12 +18,15 @@ def forward(op: Any, x: Tensor, *more: Any, out: Tensor | None, **options: Any) 
 def backward(
     op: Any, dy: Tensor, operand: Tensor, *more: Any, out: Tensor | None, **options: Any
 ) -> Tensor:
-    """Run the gradient of a function into ``out``, or into fresh memory like that of dY."""
+    """Run the gradient of a function into ``out``, or into fresh memory."""
     if dy.shape != operand.shape:
         raise ValueError(
             f"dY has shape {tuple(dy.shape)}, allowed is that of the second input, "
             f"{tuple(operand.shape)}"
         )
-    room = torch.empty_like(dy) if out is None else out
-    result: Tensor = op.grad_input(dy, operand, *more, grad_input=room, **options)
+    result: Tensor
+    if out is None:
+        result = op.default(dy, operand, *more, **options)
+    else:
+        result = op.grad_input(dy, operand, *more, grad_input=out, **options)
     return result
