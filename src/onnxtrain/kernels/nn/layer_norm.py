@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
@@ -60,6 +60,19 @@ def skip_layer_normalization(
         )
         rows = row_shape(input, -1)
         return found.y, found.mean.view(rows), found.inverse.view(rows), found.total
+    given = [t for t in (input, skip, gamma, beta, bias) if t is not None]
+    narrow = acc(input.dtype) != input.dtype
+    if narrow and skip.shape == input.shape and blocks.ready(*given):
+        rows = row_shape(input, -1)
+        y, total = torch.empty_like(input), torch.empty_like(input)
+        mean, inverse = (torch.empty(rows, dtype=torch.float32) for _ in range(2))
+        gamma, beta = widen(gamma), None if beta is None else widen(beta)
+        for x, more, *found in blocks.rows(mean.numel(), input, skip, y, mean, inverse, total):
+            part = residual_sum(x, more, bias)
+            values = (*normalize(part, gamma, beta, -1, epsilon), part)
+            for target, value in zip(found, values, strict=True):
+                target.copy_(value)
+        return y, mean, inverse, total
     total = residual_sum(input, skip, bias)
     y, mean, inverse = normalize(total, gamma, beta, -1, epsilon)
     return y.to(input.dtype), mean.float(), inverse.float(), total.to(input.dtype)
@@ -106,7 +119,8 @@ def layer_normalization_grad_add(
 
 def column_sums(x: Tensor) -> Tensor:
     """Σ x over all axes but the last, in its type."""
-    return widen(x).reshape(-1, x.shape[-1]).sum(0).to(x.dtype)
+    wide = x if x.device.type == "cpu" else widen(x)  # torch sums in float32 there
+    return wide.reshape(-1, x.shape[-1]).sum(0).to(x.dtype)
 
 
 def _layer_grad(
@@ -124,7 +138,8 @@ def _layer_grad(
     work = acc(x.dtype)
     if mean.dtype.itemsize < work.itemsize:
         # stashed statistics that are coarser than the data would cost the gradient its precision
-        _, mean, inv_std_dev = torch.native_layer_norm(x.to(work), sizes, None, None, epsilon)
+        data = x.to(work) if x.is_cuda else x
+        _, mean, inv_std_dev = normalize(data, data.new_ones(sizes), None, axis, epsilon)
     given = (x, y_grad) if residual is None else (x, y_grad, residual)
     if (
         fast.ready(*given, smallest=SMALLEST_GRADIENT)
@@ -137,7 +152,7 @@ def _layer_grad(
         return dx, dscale, dbias, total[0].to(dx.dtype) if summed else None
     rows = row_shape(x, axis)
     # CUDA takes 16-bit data with float32 statistics
-    one_type = x.is_cuda and y_grad.dtype == x.dtype == scale.dtype
+    one_type = y_grad.dtype == x.dtype == scale.dtype and (x.is_cuda or x.dtype == mean.dtype)
     plain = mean.shape == rows and mean.is_contiguous() and inv_std_dev.is_contiguous()
     if one_type and residual is None and scale.shape == sizes and plain:
         dx, dscale, dbias = _native_grad(
@@ -145,14 +160,34 @@ def _layer_grad(
         )
         return dx, dscale, dbias, column_sums(dx) if summed else None
     kind = x.dtype if one_type else work
-    dy, data, weight = (t.to(kind).contiguous() for t in (y_grad, x, scale.expand(sizes)))
+    weight = scale.expand(sizes).to(kind).contiguous()
     mean, inverse = (t.to(work).reshape(rows).contiguous() for t in (mean, inv_std_dev))
-    dx, dscale, dbias = _native_grad(
-        dy, data, sizes, mean, inverse, weight, weight, [True, True, True]
-    )
-    dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in (dscale, dbias))
-    dx = (dx if residual is None else dx.to(work) + residual).to(x.dtype)
+    if x.dtype != kind and blocks.ready(*given, weight, mean, inverse):
+        dx, sums = _grad_in_blocks(given, weight, mean, inverse)
+    else:
+        dy, data = (t.to(kind).contiguous() for t in (y_grad, x))
+        dx, *sums = _native_grad(dy, data, sizes, mean, inverse, weight, weight, [True, True, True])
+        dx = (dx if residual is None else dx.to(work) + residual).to(x.dtype)
+    dscale, dbias = (t.sum_to_size(scale.shape).to(scale.dtype) for t in sums)
     return dx, dscale, dbias, column_sums(dx) if summed else None
+
+
+def _grad_in_blocks(
+    given: tuple[Tensor, ...], weight: Tensor, mean: Tensor, inverse: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The gradients of narrow data, from x, dy and, if there is one, the residual.
+
+    torch takes these as they are, but then sums over rows in their type.
+    """
+    dx, flat = torch.empty_like(given[0]), weight.view(-1)
+    sums = []
+    for target, m, i, x, dy, *more in blocks.rows(mean.numel(), dx, mean, inverse, *given):
+        found, *each = _native_grad(
+            widen(dy), widen(x), flat.shape, m, i, flat, flat, [True, True, True]
+        )
+        target.copy_(found.add_(widen(more[0])) if more else found)
+        sums.append(each)
+    return dx, [torch.stack(t).sum(0).view(weight.shape) for t in zip(*sums, strict=True)]
 
 
 @kernel("InvertibleLayerNormalizationGrad", domain=MS, outputs=3, V=FLOATS)
@@ -187,8 +222,13 @@ def normalize(x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon:
     fits = scale.shape == sizes and (bias is None or bias.shape == sizes)
     if fits and x.is_cuda and scale.dtype == x.dtype:
         return torch.native_layer_norm(x, sizes, scale, bias, epsilon)
-    x, weight = widen(x), scale.to(acc(x.dtype))
-    shift = None if bias is None else bias.to(x.dtype)
+    given = [t for t in (x, scale, bias) if t is not None]
+    work = acc(x.dtype)
+    weight, shift = scale.to(work), None if bias is None else bias.to(work)
+    if fits and x.device.type == "cpu" and scale.dtype == x.dtype and not blocks.recorded(*given):
+        # a scale that is wider than the data makes torch keep statistics in its type
+        return torch.native_layer_norm(x, sizes, weight, shift, epsilon)
+    x = widen(x)
     if fits:
         return torch.native_layer_norm(x, sizes, weight, shift, epsilon)
     y, mean, inverse = torch.native_layer_norm(x, sizes, None, None, epsilon)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.nn.layer_norm import (
     fast_norm,
@@ -45,8 +45,16 @@ def simplified_layer_normalization(
             x, scale, None, epsilon, centred=False, dtype=scale.dtype
         )
         return found.y, found.inverse.view(row_shape(x, axis))
-    y, inverse = normalize(precise(x, stash), scale, axis, epsilon)
-    return y.to(scale.dtype), inverse.to(stash)
+    x = precise(x, stash)
+    if scale.shape != normalized_shape(x, axis) or not blocks.ready(x, scale):
+        y, inverse = normalize(x, scale, axis, epsilon)
+        return y.to(scale.dtype), inverse.to(stash)
+    y = torch.empty_like(x, dtype=scale.dtype)
+    inverse = torch.empty(row_shape(x, axis), dtype=stash)
+    for part, *found in blocks.rows(inverse.numel(), x, y, inverse):
+        for target, value in zip(found, normalize(part, scale.view(-1), 1, epsilon), strict=True):
+            target.copy_(value)
+    return y, inverse
 
 
 @kernel("SkipSimplifiedLayerNormalization", domain=MS, outputs=4, T=FLOATS)
@@ -89,17 +97,31 @@ def simplified_layer_normalization_grad(
     ):
         quick_dx, sums = quick.norm_grad(y_grad, x, scale, None, inv_std_var)
         return quick_dx, sums.view(scale.shape)
-    axes = list(range(x.ndim - len(sizes), x.ndim))
-    wide, grad = widen(x), widen(y_grad)
     inverse = statistic(inv_std_var, x, len(sizes))
-    if inv_std_var.dtype.itemsize < wide.dtype.itemsize:
+    if inv_std_var.dtype.itemsize < inverse.dtype.itemsize:
         # a stashed value that is coarser than the data would cost the gradient its precision
-        inverse = inverse_root(wide, axes, epsilon)
-    normal = wide * inverse
-    dscale = scale_grad(grad * normal, sizes).sum_to_size(scale.shape)
+        axes = list(range(x.ndim - len(sizes), x.ndim))
+        inverse = inverse_root(widen(x), axes, epsilon)
+    if scale.shape != sizes or not blocks.ready(x, y_grad, inverse, scale):
+        dx, dscale = _grad(y_grad, x, scale, inverse, sizes)
+        return dx.to(x.dtype), dscale.sum_to_size(scale.shape).to(scale.dtype)
+    dx, flat, sums = torch.empty_like(x), scale.view(-1), []
+    for target, dy, part, each in blocks.rows(inverse.numel(), dx, y_grad, x, inverse):
+        found, total = _grad(dy, part, flat, each, flat.shape)
+        target.copy_(found)
+        sums.append(total)
+    return dx, torch.stack(sums).sum(0).view(sizes).to(scale.dtype)
+
+
+def _grad(
+    dy: Tensor, x: Tensor, scale: Tensor, inverse: Tensor, sizes: torch.Size
+) -> tuple[Tensor, Tensor]:
+    """dx, and the gradient of a scale of these sizes, in the type of computation."""
+    axes = list(range(x.ndim - len(sizes), x.ndim))
+    grad, normal = widen(dy), widen(x) * inverse
     inner = grad * scale
     dx = inverse * (inner - normal * (inner * normal).mean(axes, keepdim=True))
-    return dx.to(x.dtype), dscale.to(scale.dtype)
+    return dx, scale_grad(grad * normal, sizes)
 
 
 def normalize(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
