@@ -22,7 +22,7 @@ from onnxtrain.kernels.loss.cross_entropy import (
     softmax_cross_entropy_loss_grad,
 )
 from onnxtrain.kernels.loss.with_grad import cross_entropy_with_grad
-from onnxtrain.kernels.nn.layer_norm import layer_normalization_grad
+from onnxtrain.kernels.nn.layer_norm import layer_normalization, layer_normalization_grad
 from onnxtrain.kernels.optimizer.sequence import adam_w_optimizer, inplace_clip_grad_norm
 from onnxtrain.kernels.tensor.gather import gather_elements_grad, gather_grad
 from op_row import BF16, F32, Call, Row, draw, fitted, with_compiled
@@ -156,6 +156,7 @@ def norm_rows() -> Iterator[Row]:
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w = draw(columns, dtype=dtype)
             _, mean, inverse = torch.native_layer_norm(x, [columns], w, w, 1e-5)
+            kept = layer_normalization(x, w, w)[1:]  # wide, which torch's are on a GPU only
 
             def truth(x=x, dy=dy, w=w, c=columns) -> list[Tensor]:
                 wide = [t.double() for t in (dy, x, w)]
@@ -174,7 +175,7 @@ def norm_rows() -> Iterator[Row]:
                 f"({rows}, {columns})",
                 dtype,
                 3 * x.numel() * dtype.itemsize,
-                lambda dy=dy, x=x, w=w, m=mean, i=inverse: layer_normalization_grad(dy, x, w, m, i),
+                lambda dy=dy, x=x, w=w, kept=kept: layer_normalization_grad(dy, x, w, *kept),
                 with_compiled({"torch": peer}, peer),
                 truth,
             )
