@@ -55,7 +55,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
         return of
 
-    monkeypatch.setattr(blocks, "SIZE", 32)
+    monkeypatch.setattr(blocks, "size", lambda: 32)
     monkeypatch.setattr(masks, "_FEW", 1)
     for name in ("flat", "rows"):
         monkeypatch.setattr(blocks, name, counted(getattr(blocks, name)))
@@ -68,7 +68,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_values_in_blocks(
     case: Case, dtype: DataType, monkeypatch: pytest.MonkeyPatch, poison: None
 ) -> None:
-    monkeypatch.setattr(blocks, "SIZE", 8)
+    monkeypatch.setattr(blocks, "size", lambda: 8)
     test_values.test_values(case, dtype, "cpu", poison)
 
 

@@ -14,7 +14,14 @@ from torch import Tensor
 from onnxtrain.kernels.precision import store
 
 SIZE = 1 << 18
-"""Elements of a block: few enough for the cache, many enough to hide what a call costs."""
+"""Elements of a block and thread: few enough for the cache, many enough to hide calls."""
+THREADS = 4
+"""How many threads make a block larger, at most; they share all of their last cache."""
+
+
+def size() -> int:
+    """Elements of a block. Threads wait for each other in every operation, so there are fewer."""
+    return SIZE * min(torch.get_num_threads(), THREADS)
 
 
 def recorded(*tensors: Tensor) -> bool:
@@ -28,14 +35,15 @@ def ready(*tensors: Tensor, smallest: int | None = None) -> bool:
     There is more than one block, or some smaller number of elements is enough.
     """
     first = tensors[0]
-    if first.device.type != "cpu" or first.numel() < (smallest or SIZE + 1):
+    if first.device.type != "cpu" or first.numel() < (smallest or size() + 1):
         return False
     return all(t.is_contiguous() for t in tensors) and not recorded(*tensors)
 
 
 def flat(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same elements of all tensors, block after block."""
-    return zip(*(t.view(-1).split(SIZE) for t in tensors), strict=True)
+    each = size()
+    return zip(*(t.view(-1).split(each) for t in tensors), strict=True)
 
 
 def rows(count: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -43,7 +51,7 @@ def rows(count: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
     Blocks have so many that those of the first tensor have the usual size.
     """
-    each = max(1, SIZE * count // tensors[0].numel())
+    each = max(1, size() * count // tensors[0].numel())
     return zip(*(t.view(count, -1).split(each) for t in tensors), strict=True)
 
 

@@ -146,7 +146,7 @@ def bitmask_dropout_grad(
         return dx
     if rate > 0 and whole and blocks.ready(dy, mask, dy if out is None else out):
         room = torch.empty_like(dy) if out is None else out
-        words = mask.view(-1).split(blocks.SIZE // 32)
+        words = mask.view(-1).split(blocks.size() // 32)
         for (target, part), packed in zip(blocks.flat(room, dy), words, strict=True):
             drop(part, unpack(packed, part), rate, out=target)
         return room

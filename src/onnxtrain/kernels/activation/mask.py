@@ -39,7 +39,7 @@ def keep_mask(x: Tensor, ratio: float, seed: int | None, rng: torch.Generator | 
         return torch.ones(x.shape, dtype=torch.bool, device=x.device)
     if seed is not None:
         count = x.numel()
-        each = blocks.SIZE if x.device.type == "cpu" else max(1, count)
+        each = blocks.size() if x.device.type == "cpu" else max(1, count)
         starts = range(0, max(1, count), each)
         parts = [_uniform(min(each, count - s), seed, x.device, s) < 1 - ratio for s in starts]
         return torch.cat(parts).view(x.shape)
