@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import blocks
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
 from onnxtrain.kernels.loss.cross_entropy import fast_rows
@@ -15,8 +16,6 @@ from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTS, OWN
 
-BLOCK = 1 << 17
-"""Log probabilities that are made at once on a CPU."""
 _REDUCTIONS = {"mean": 1, "sum": 2}
 """Numbers of reductions in torch's operators."""
 
@@ -64,7 +63,7 @@ def cross_entropy_with_grad(
 def _blocks(scores: Tensor) -> Iterator[slice]:
     """All rows, on a CPU so many at once that their log probabilities stay in its cache."""
     count = len(scores)
-    step = count if scores.is_cuda else max(1, BLOCK // math.prod(scores.shape[1:]))
+    step = count if scores.is_cuda else max(1, blocks.size() // math.prod(scores.shape[1:]))
     for first in range(0, count, step):
         yield slice(first, first + step)
 
