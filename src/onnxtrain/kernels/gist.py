@@ -7,11 +7,13 @@ shared by a tile of eight. What comes back is x rounded once to the codec's own 
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import fast, gist_tiles
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import BOOL, FLOATS, MS, DataType
@@ -19,7 +21,8 @@ from onnxtrain.types import BOOL, FLOATS, MS, DataType
 WIDE = frozenset({DataType.FLOAT, DataType.DOUBLE})
 LARGEST_BYTE = 57344.0
 """Largest finite number of a Pack8 byte: 1.75·2^15."""
-TILE = 8
+LARGEST = torch.finfo(torch.float32).max
+TILE = gist_tiles.TILE
 """Elements that share an exponent, and bits that a byte holds."""
 
 Shape = tuple[int | None, ...] | None
@@ -111,12 +114,26 @@ def pack8(x: Tensor) -> Tensor:
     if fast.ready(x, smallest=1):
         found: Tensor = fast.load("gist").to_byte(x)
         return found
+    if x.is_cpu:
+        wide = x.to(torch.float32) if x.dtype is torch.float64 else x
+        codes = wide.to(torch.float8_e5m2).view(torch.uint8)
+        if not _beyond(codes):
+            return codes
     return _saturated(x, LARGEST_BYTE).to(torch.float8_e5m2).view(torch.uint8)
+
+
+def _beyond(codes: Tensor) -> bool:
+    """Whether a number became infinite or NaN: a byte of 7C or more, its sign left out."""
+    if not codes.numel():
+        return False
+    return int(codes.max()) >= 0xFC or int(codes.view(torch.int8).max()) >= 0x7C
 
 
 def _saturated(x: Tensor, largest: float) -> Tensor:
     """x in float32, finite numbers at most ``largest``."""
     wide = x.to(torch.float32)
+    if x.dtype is not torch.float64 and largest == LARGEST:
+        return wide
     return torch.where(torch.isinf(x), wide, wide.clamp(-largest, largest))
 
 
@@ -154,7 +171,19 @@ def pack_msfp15(x: Tensor) -> Tensor:
     if fast.ready(x, smallest=1) and (quick := fast.load("gist")).takes(x):
         found: Tensor = quick.pack_msfp15(x)
         return found
-    bits = _saturated(x, torch.finfo(torch.float32).max).reshape(-1).contiguous().view(torch.int32)
+    flat = x.detach().reshape(-1)
+    if not x.is_cpu:
+        return _pack_tiles(flat).reshape(x.shape)
+
+    def tiles(block: Tensor) -> Tensor | None:
+        return gist_tiles.packed(_saturated(block, LARGEST))
+
+    return gist_tiles.in_blocks(flat, torch.uint8, tiles, _pack_tiles).view(x.shape)
+
+
+def _pack_tiles(x: Tensor) -> Tensor:
+    """The bytes of a vector of at least one tile."""
+    bits = _saturated(x, LARGEST).contiguous().view(torch.int32)
     exponent = (bits >> 23) & 255
     tile, place = _tiles(x)
     shared = _largest_by_tile(exponent)[tile]
@@ -163,7 +192,7 @@ def pack_msfp15(x: Tensor) -> Tensor:
     magnitude = (seven + (seven != 127).to(torch.int32)) >> 1
     sign = torch.where(exponent == 0, 0, (bits >> 31) & 1)
     codes = ((shared >> place) & 1) << 7 | sign << 6 | magnitude
-    return torch.where(shared == 255, 0, codes).to(torch.uint8).reshape(x.shape)
+    return torch.where(shared == 255, 0, codes).to(torch.uint8)
 
 
 @kernel("GistPackMsfp15Decoder", domain=MS, T=FLOATS, T1={DataType.UINT8})
@@ -174,7 +203,16 @@ def unpack_msfp15(x: Tensor, *, to: int) -> Tensor:
     if x.numel() % TILE == 0 and _read_fast(x, to_torch(to)):
         found: Tensor = fast.load("gist").unpack_msfp15(x, to_torch(to))
         return found
-    codes = x.reshape(-1).to(torch.int64)
+    kind = to_torch(to)
+    tiles, others = (functools.partial(f, dtype=kind) for f in (gist_tiles.unpacked, _unpack_tiles))
+    if not x.is_cpu:
+        return others(x.reshape(-1)).reshape(x.shape)
+    return gist_tiles.in_blocks(x.reshape(-1), kind, tiles, others).view(x.shape)
+
+
+def _unpack_tiles(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The numbers of a vector of at least one tile."""
+    codes = x.to(torch.int64)
     tile, place = _tiles(x)
     whole = codes.numel() // TILE * TILE
     shared = ((codes >> 7) << place)[:whole].reshape(-1, TILE).sum(-1)[tile]
@@ -182,7 +220,7 @@ def unpack_msfp15(x: Tensor, *, to: int) -> Tensor:
     step = ((shared - 132 + 1023) << 52).view(torch.float64)
     magnitude = (codes & 63).to(torch.float64) * step
     negative = ((codes & 64) > 0) & (magnitude > 0)
-    return torch.where(negative, -magnitude, magnitude).reshape(x.shape).to(to_torch(to))
+    return torch.where(negative, -magnitude, magnitude).to(dtype)
 
 
 def _tiles(x: Tensor) -> tuple[Tensor, Tensor]:

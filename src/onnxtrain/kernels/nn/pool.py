@@ -10,7 +10,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
+from onnxtrain.kernels.nn.parts import Rooms, layout_of, parts
 from onnxtrain.kernels.nn.window import (
     Ints,
     Window,
@@ -26,6 +27,8 @@ from onnxtrain.kernels.tensor.indices import add_at
 from onnxtrain.types import FLOATS, DataType
 
 Shape = tuple[int | None, ...] | None
+FEW = 1 << 15
+"""Elements of a gradient that are not worth several threads."""
 
 
 @kernel("MaxPool", outputs=2, needs=["wanted"], T=FLOATS | {DataType.INT8, DataType.UINT8})
@@ -88,10 +91,10 @@ def max_pool_grad(
         inside = indices - _planes(indices, sizes)
         columns = reversed(_unravel(inside, sizes[::-1]))
         indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
-    elif kernel_shape and dy.ndim == 4 and (dy.is_cuda or dy.dtype.itemsize >= 4):
+    elif kernel_shape and dy.ndim == 4 and not blocks.recorded(dy):
         window = resolve(shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
         ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
-        fitting = _by_triton if dy.is_cuda else _plane_by_plane
+        fitting = _by_triton if dy.is_cuda else _max_in_parts
         if (grad := fitting(dy, indices, shape, window, ceil_mode)) is not None:
             return grad
     grad = widen(dy).new_zeros(math.prod(shape))
@@ -165,6 +168,8 @@ def average_pool_grad(
     unordered = deterministic and len(sizes) == 3
     if _torch_averages(window, sizes) and not unordered:
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
+        if dy.is_cpu and dy.ndim == 4 and dy.numel() and not blocks.recorded(dy):
+            return _mean_in_parts(dy, shape, options)
         # plane by plane, whatever the layout of the gradient
         data = _widen_volume(dy).contiguous()
         like = data.new_empty(shape)
@@ -238,7 +243,7 @@ def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tupl
     return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
 
 
-def _plane_by_plane(
+def _max_in_parts(
     dy: Tensor, indices: Tensor, shape: Ints, window: Window, ceil_mode: int
 ) -> Tensor | None:
     """dx as torch computes it on the CPU, laid out like dy; None if these are no places of a pool.
@@ -246,21 +251,50 @@ def _plane_by_plane(
     Torch does not look whether places lie in the plane that they are for.
     """
     sizes = shape[2:]
-    if not _torch_pads(window) or window.outputs(sizes, ceil_mode) != tuple(dy.shape[2:]):
+    expected = window.outputs(sizes, ceil_mode) == tuple(dy.shape[2:]) and _torch_pads(window)
+    if not expected or not dy.numel():
         return None
-    last = dy.is_contiguous(memory_format=torch.channels_last) and not dy.is_contiguous()
-    layout = torch.channels_last if last else torch.contiguous_format
-    places = (indices - _planes(indices, sizes)).contiguous(memory_format=layout)
-    # torch searches several times as fast in the order of the memory
-    ordered = places.permute(0, 2, 3, 1) if last else places
-    if not places.numel() or any(not 0 <= int(end) < math.prod(sizes) for end in ordered.aminmax()):
-        return None
+    if (grad := _as_one_plane(dy, indices, shape)) is not None:
+        return grad
+    layout, planes = layout_of(dy), _planes(indices, sizes)
     grad = torch.empty(shape, dtype=dy.dtype, memory_format=layout)
+    rooms = Rooms(layout)
     options = (window.kernel, window.strides, window.begin, window.dilations, bool(ceil_mode))
-    # of what was pooled, torch asks for no more than the shape: the result has it too
+    for data, made, whole, start in parts(dy, grad, indices, planes):
+        places = torch.sub(whole, start, out=rooms.like(whole, whole.dtype))
+        # torch searches several times as fast in the order of the memory
+        ordered = places.permute(0, 2, 3, 1) if layout is torch.channels_last else places
+        if any(not 0 <= int(end) < math.prod(sizes) for end in ordered.aminmax()):
+            return None
+        # of what was pooled, torch asks for no more than the shape: the result has it too
+        torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+            data, made, *options, places, grad_input=made
+        )
+    return grad
+
+
+def _as_one_plane(dy: Tensor, indices: Tensor, shape: Ints) -> Tensor | None:
+    """The same with all of dx as one plane, for which torch has one thread; None if it is large."""
+    count, size = dy.numel(), math.prod(shape)
+    flat = dy.is_contiguous() and indices.is_contiguous() and dy.dtype.itemsize >= 4
+    if not flat or count > min(size, FEW):
+        return None
+    if any(not 0 <= int(end) < size for end in indices.aminmax()):
+        return None
+    grad = torch.empty(shape, dtype=dy.dtype)
+    line, row, places = (t.view(1, 1, 1, -1) for t in (dy, grad, indices))
+    options = ((1, size - count + 1), (1, 1), (0, 0), (1, 1), False)
     torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
-        dy.contiguous(memory_format=layout), grad, *options, places, grad_input=grad
+        line, row, *options, places, grad_input=row
     )
+    return grad
+
+
+def _mean_in_parts(dy: Tensor, shape: Ints, options: Sequence[object]) -> Tensor:
+    """The same for means of images."""
+    grad = torch.empty(shape, dtype=dy.dtype, memory_format=layout_of(dy))
+    for data, made in parts(dy, grad):
+        torch.ops.aten.avg_pool2d_backward.grad_input(data, made, *options, None, grad_input=made)
     return grad
 
 
@@ -329,8 +363,8 @@ def _flat(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order: in
 def _planes(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Where each sample's channel begins in the whole tensor."""
     batch, channels = indices.shape[:2]
-    number = torch.arange(batch * channels, device=indices.device) * math.prod(sizes)
-    return number.reshape(batch, channels, *[1] * len(sizes))
+    number = torch.arange(batch * channels, device=indices.device).mul_(math.prod(sizes))
+    return number.view(batch, channels, *[1] * len(sizes))
 
 
 def _inside(indices: Tensor, count: int) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.optimizer.lamb_blocks import Rooms, takes, trust, updated_in_blocks
 from onnxtrain.kernels.optimizer.lamb_together import (
     Columns,
     Form,
@@ -65,21 +66,25 @@ def lamb_optimizer(
     shared = Shared(r, used, loss_scale, gradient_norm, update_signal, ratios)
     taken = [any(wanted[1 + place :: GROUP]) for place in range(GROUP)]
     made, left = updated_together(columns, forms, shared, taken)
+    rooms: Rooms = {}
     for index in left:
         p = Group(*(column[index] for column in columns))  # type: ignore[arg-type]
-        new = _updated(p, Form(*(numbers[index] for numbers in forms)), shared)
+        new = _updated(p, Form(*(numbers[index] for numbers in forms)), shared, rooms)
         for column, value in zip(made, new, strict=True):
             column[index] = value
     outputs += itertools.chain.from_iterable(zip(*made, strict=True))
     return outputs[: len(wanted)]
 
 
-def _updated(p: Group, form: Form, shared: Shared) -> list[Tensor | None]:
+def _updated(p: Group, form: Form, shared: Shared, rooms: Rooms) -> list[Tensor | None]:
     """A parameter's new values, or its old ones if the signal is false."""
+    if takes(p, shared):
+        return updated_in_blocks(p, form, shared, rooms)
     work = p.weights.dtype
     divisor = gradient_divisor(shared.loss_scale, shared.gradient_norm, form.max_norm, work)
     d, first, second = _direction(p, unscaled(p.gradient, divisor, work), form, shared.step)
-    rate = _trust(p.weights, d, scalar(shared.rate, work), *shared.ratios)
+    squares = p.weights.square().sum(), d.to(work).square().sum()
+    rate = trust(squares, scalar(shared.rate, work), *shared.ratios)
     made = _moved(p, d.to(work) * -rate, first, second)
     return [
         None if new is None or old is None else chosen(shared.update, new, old)
@@ -102,13 +107,6 @@ def _direction(
         torch.where(finite, first.to(p.first.dtype), p.first),
         torch.where(finite, second.to(p.second.dtype), p.second),
     )
-
-
-def _trust(w: Tensor, d: Tensor, rate: Tensor, low: float, high: float) -> Tensor:
-    """rate * clamp(|w| / |d|), or the rate itself if one of the norms is 0."""
-    squares = [t.to(w.dtype).square().sum() for t in (w, d)]
-    ratio = (squares[0] / squares[1]).sqrt().clamp(max=high).clamp(min=low)
-    return torch.where((squares[0] != 0) & (squares[1] != 0), rate * ratio, rate)
 
 
 def _moved(p: Group, delta: Tensor, first: Tensor, second: Tensor) -> list[Tensor | None]:

@@ -6,12 +6,14 @@ step that would be added to them, leaves the weights alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
+from onnxtrain.kernels.optimizer.lists import fused_adam_w, store, write
 from onnxtrain.kernels.optimizer.scaling import (
     bias_correction,
     check_flag,
@@ -24,6 +26,7 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
 WIDE = frozenset({DataType.FLOAT, DataType.DOUBLE})
+Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 @kernel(
@@ -58,15 +61,16 @@ def adam_optimizer(
     weight_decay_mode: int = 0,
     wanted: tuple[bool, ...],
     update: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+) -> Six:
     """m = alpha m + (1 - alpha) g; v = beta v + (1 - beta) g^2; w += delta (the new gradient)."""
     check_flag("do_bias_correction", do_bias_correction)
     check_flag("weight_decay_mode", weight_decay_mode)
     scalars = (r, t, loss_scale, global_gradient_norm, update_signal)
     given = (weights, gradients, moment_1, moment_2, mixed_precision_weights)
     form = (alpha, beta, epsilon, lambda_, max_norm_clip, do_bias_correction, weight_decay_mode)
-    if made := _in_one_pass(given, scalars, form, wanted, update):
-        return made
+    for way in (_in_one_pass, _in_blocks):
+        if made := way(given, scalars, form, wanted, update):
+            return made
     work = weights.dtype
     divisor = gradient_divisor(loss_scale, global_gradient_norm, max_norm_clip, work)
     g = unscaled(gradients, divisor, work)
@@ -101,7 +105,7 @@ def _in_one_pass(
     form: Sequence[float],
     wanted: tuple[bool, ...],
     update: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None] | None:
+) -> Six | None:
     """All results of a node by one Triton kernel; None if it does not take these."""
     tensors = [tensor for tensor in given if tensor is not None]
     if form[4] == 0 or not fast.ready(*tensors, smallest=1):
@@ -125,6 +129,59 @@ def _in_one_pass(
         count = numbers.step.copy_(count)
     taken = results.gradient if step else old.gradient
     return count, results.first, results.second, results.weights, taken, results.mixed
+
+
+def _in_blocks(
+    given: Sequence[Tensor | None],
+    scalars: Sequence[Tensor | None],
+    form: Sequence[float],
+    wanted: tuple[bool, ...],
+    update: bool,
+) -> Six | None:
+    """The same by torch's fused kernel on a CPU; None if it does not take these.
+
+    The step, which that kernel does not tell, is computed only for those who want it.
+    """
+    old = [tensor for tensor in given if tensor is not None]
+    rate, t, scale, norm, signal = scalars
+    if rate is None or t is None or not _flat(old):
+        return None
+    if signal is not None and not signal.reshape(()):
+        return None
+    work, (alpha, beta, epsilon, decay, most, corrected, after) = old[0].dtype, form
+    divisor = gradient_divisor(scale, norm, most, work)
+    step = t if corrected else None
+    c1, c2 = (bias_correction(b, step, torch.float64) for b in (alpha, beta))
+    length, left = scalar(rate, torch.float64), 1 - scalar(rate, torch.float64) * decay
+    # an infinite step makes every correction 1
+    count = torch.full((), math.inf)
+    if after:
+        length = length * c2**0.5 / c1
+    elif step is not None:
+        count = torch.where(step > 0, scalar(step, torch.float32), count)
+    writes = update and _writes(wanted, weights=3, delta=4)
+    kept = [writes, wanted[4:5] != (True,), update, update, writes][: len(old)]
+    new = [tensor if keep else tensor.clone() for tensor, keep in zip(old, kept, strict=True)]
+    for w, g, m, v, *mixed in blocks.flat(*new):
+        lists = [[w], [unscaled(g, divisor, work)], [m.to(work)], [v.to(work)]]
+        before = None if kept[1] else w.clone()
+        fused_adam_w(lists, length, count, (alpha, beta), 0.0 if after else decay, epsilon)
+        if after and decay:
+            w.mul_(left)
+        if before is not None:
+            made = lists[2][0], lists[3][0], (c1, c2), epsilon, decay
+            g.copy_((_decoupled if after else _coupled)(scalar(rate, work), before, *made))
+        store([m, v], [*lists[2], *lists[3]])
+        write([w] * len(mixed), mixed)
+    counted = t.add_(1) if update else t + 1
+    return counted, new[2], new[3], new[0], new[1], new[4] if len(new) > 4 else None
+
+
+def _flat(tensors: Sequence[Tensor]) -> bool:
+    """Whether these are tensors of one shape that can be cut into blocks, on a CPU."""
+    shape = tensors[0].shape
+    fit = all(t.is_cpu and t.is_contiguous() and t.shape == shape for t in tensors)
+    return fit and shape.numel() > 0 and not blocks.recorded(*tensors)
 
 
 def _coupled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
@@ -25,9 +25,26 @@ def all_l2(*xs: Tensor) -> Tensor:
         found: Tensor | None = fast.load("many").norm(xs)
         if found is not None:
             return found
-    norms = torch._foreach_norm(list(xs), 2, dtype=acc(xs[0].dtype))
+    norms = [_in_blocks(x) for x in xs if _is_long(x)]
+    if others := [x for x in xs if not _is_long(x)]:
+        norms += torch._foreach_norm(others, 2, dtype=acc(xs[0].dtype))
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total
+
+
+def _is_long(x: Tensor) -> bool:
+    """Whether torch would make a float32 copy that is too large for a CPU's cache."""
+    narrow = x.is_cpu and x.dtype.itemsize < 4 and not blocks.recorded(x)
+    return narrow and x.numel() > blocks.size() and x.is_contiguous()
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """The norm of one tensor in float32."""
+    room, squares = torch.empty(blocks.size()), []
+    for (block,) in blocks.flat(x):
+        wide = room[: len(block)].copy_(block)
+        squares.append(torch.dot(wide, wide))
+    return torch.stack(squares).sum().sqrt()
 
 
 for _result in sorted(FLOATS | {DataType.UNDEFINED}):
