@@ -19,6 +19,7 @@ from onnxtrain.transforms.training_graph import (
     RESET_INPUT,
     SCALE_INPUT,
     build_models,
+    set_outputs,
 )
 from onnxtrain.types import DataType, dtype_name
 
@@ -38,8 +39,9 @@ def narrow_training(model: ir.Model, dtype: DataType, parameters: Collection[str
     trained = [n.removesuffix(BUFFER_SUFFIX) for n in inputs if n.endswith(BUFFER_SUFFIX)]
     _check(inputs, trained, dtype)
     outputs = [str(v.name) for v in graph.outputs if not str(v.name).endswith(FLAG_SUFFIX)]
-    added = {RESET_INPUT, *(f"{name}{BUFFER_SUFFIX}" for name in trained)}
-    _without(graph, added)
+    set_outputs(graph, outputs)
+    for name in (RESET_INPUT, *(f"{name}{BUFFER_SUFFIX}" for name in trained)):
+        graph.inputs.remove(inputs[name])
     scaled = dtype == DataType.FLOAT16
     narrowing = Narrowing(dtype)
     build_models(model, trainable=trained, outputs=outputs, narrowing=narrowing, scaled=scaled)
@@ -60,15 +62,3 @@ def _check(inputs: dict[str, ir.Value], trained: list[str], dtype: DataType) -> 
             f"precision in {dtype_name(dtype)} is for training models in float32, "
             f"the parameters that this one trains have {has}\n  leave the precision out"
         )
-
-
-def _without(graph: ir.Graph, names: Collection[str]) -> None:
-    """Take the accumulation of gradients away, with its inputs and outputs."""
-    given = [value for value in graph.inputs if value.name in names]
-    users = dict.fromkeys(node for value in given for node, _ in value.uses())
-    kept = [v for v in graph.outputs if v.producer() not in users]
-    graph.outputs.clear()
-    graph.outputs.extend(kept)
-    graph.remove(users, safe=True)
-    for value in given:
-        graph.inputs.remove(value)

@@ -111,20 +111,17 @@ def logits_grad(
 
 def spread(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor) -> Tensor:
     """(exp(log_prob) - [c == label]) * share, in log_prob's type; exactly 0 where ignored."""
-    if not log_prob.is_cuda and log_prob.ndim == 2:
-        return _spread_over_rows(log_prob, labels, ignored, share)
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
-    grad = torch.zeros_like(log_prob)
-    grad.scatter_(1, labels.unsqueeze(1), -share.to(grad.dtype).unsqueeze(1))
+    grad, lost = torch.zeros_like(log_prob), -share.to(log_prob.dtype)
+    # a CPU scatters 16 bits, and fills by masks, at the price of a copy
+    rows = log_prob.ndim == 2 and not log_prob.is_cuda
+    if rows:
+        grad[torch.arange(len(grad)), labels] = lost
+    else:
+        grad.scatter_(1, labels.unsqueeze(1), lost.unsqueeze(1))
     result: Tensor = torch.ops.aten._log_softmax_backward_data(grad, log_prob, 1, log_prob.dtype)
-    return result if ignored is None else result.masked_fill_(ignored.unsqueeze(1), 0.0)
-
-
-def _spread_over_rows(
-    log_prob: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor
-) -> Tensor:
-    """The same on a CPU, which scatters 16 bits and fills by masks at the price of a copy."""
-    grad = torch.zeros_like(log_prob)
-    grad[torch.arange(len(grad)), labels] = -share.to(grad.dtype)
-    result: Tensor = torch.ops.aten._log_softmax_backward_data(grad, log_prob, 1, log_prob.dtype)
-    return result if ignored is None else result.index_fill_(0, ignored.nonzero().squeeze(1), 0.0)
+    if ignored is None:
+        return result
+    if rows:
+        return result.index_fill_(0, ignored.nonzero().squeeze(1), 0.0)
+    return result.masked_fill_(ignored.unsqueeze(1), 0.0)
