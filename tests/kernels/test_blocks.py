@@ -17,6 +17,7 @@ from onnxtrain.kernels.activation.dropout import (
 )
 from onnxtrain.kernels.activation.gelu import quick_gelu, quick_gelu_grad
 from onnxtrain.kernels.nn.layer_norm import (
+    column_sums,
     layer_normalization,
     layer_normalization_grad,
     skip_layer_normalization,
@@ -25,6 +26,7 @@ from onnxtrain.kernels.nn.rms_norm import (
     simplified_layer_normalization,
     simplified_layer_normalization_grad,
 )
+from onnxtrain.kernels.tensor.indices import sum_rows
 from onnxtrain.testing.case import Case
 from onnxtrain.types import DataType
 
@@ -137,3 +139,14 @@ def test_strided_tensors_are_in_one_piece(taken: list[int]) -> None:
     x = drawn(9, 8, dtype=torch.bfloat16)
     assert torch.equal(quick_gelu(x.T), quick_gelu(x).T)
     assert taken == [3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_torch_adds_16_bits_in_float32_where_that_is_left_to_it(dtype: torch.dtype) -> None:
+    """A sum in the type itself would stop growing at 256 or 2048."""
+    ones, count = torch.ones(4000, 3, dtype=dtype), torch.tensor([4000.0] * 3).to(dtype)
+    torch.testing.assert_close(column_sums(ones), count, rtol=0, atol=0)
+    for rows in (1, 5, 4000):  # as many as there are values, or far fewer
+        found = sum_rows(torch.full((4000,), rows - 1), ones, rows, ordered=True)
+        torch.testing.assert_close(found[-1], count, rtol=0, atol=0)
+        assert not found[:-1].any()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels import blocks, gist
+from onnxtrain.kernels.nn import pool
 from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool, max_pool_grad
 from onnxtrain.kernels.optimizer import parameter
 from onnxtrain.kernels.optimizer.lamb import lamb_optimizer
@@ -45,7 +46,7 @@ def test_adam(monkeypatch: pytest.MonkeyPatch, mode: int, moments: Any, update: 
     whole = step(*[True] * 6)
     monkeypatch.setattr(blocks, "SIZE", 4)
     torch.testing.assert_close(step(*[True] * 6), whole)
-    monkeypatch.setattr(parameter, "_flat", lambda _: False)
+    monkeypatch.setattr(blocks, "alike", lambda *_: False)
     torch.testing.assert_close(whole, step(*[True] * 6))
 
 
@@ -106,7 +107,10 @@ def test_pools(monkeypatch: Any, padded: bool, dtype: torch.dtype, layout: Any) 
         most = max_pool_grad(dy, places, x.shape, **form, out_shape=None)
         return [most, average_pool_grad(dy, x.shape, **form, out_shape=None)]
 
-    whole, true = both(dy), both(dy.double().contiguous())
+    few, true = both(dy), both(dy.double().contiguous())
+    monkeypatch.setattr(pool, "FEW", 0)
+    whole = both(dy)
+    torch.testing.assert_close(few, whole)
     monkeypatch.setattr(blocks, "SIZE", 1)
     for cut, uncut, exact in zip(both(dy), whole, true, strict=True):
         assert cut.equal(uncut) and cut.is_contiguous(memory_format=layout)

@@ -40,6 +40,12 @@ def ready(*tensors: Tensor, smallest: int | None = None) -> bool:
     return all(t.is_contiguous() for t in tensors) and not recorded(*tensors)
 
 
+def alike(*tensors: Tensor) -> bool:
+    """Whether blocks serve tensors of one shape, however small; empty ones have none."""
+    shape = tensors[0].shape
+    return all(t.shape == shape for t in tensors) and ready(*tensors, smallest=1)
+
+
 def flat(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same elements of all tensors, block after block."""
     each = size()

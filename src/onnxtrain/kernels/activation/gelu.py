@@ -55,8 +55,7 @@ def bias_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None = Non
     if _fast(dy, x, b):
         return _pointwise_grad(dy, x, b, "none", out=out)
     total = x + b
-    room = total if out is None else out
-    return backward(aten.gelu_backward, dy, total, approximate="none", out=room)
+    return gelu_grad(dy, total, out=total if out is None else out)
 
 
 @kernel("FastGelu", domain=MS, T=FLOATS)
@@ -85,8 +84,7 @@ def bias_fast_gelu_grad(dy: Tensor, x: Tensor, b: Tensor, *, out: Tensor | None 
     if _fast(dy, x, b):
         return _pointwise_grad(dy, x, b, "tanh", out=out)
     total = x + b
-    room = total if out is None else out
-    return backward(aten.gelu_backward, dy, total, approximate="tanh", out=room)
+    return fast_gelu_grad(dy, total, out=total if out is None else out)
 
 
 def _fast(dy: Tensor, x: Tensor, b: Tensor) -> bool:

@@ -28,7 +28,7 @@ from onnxtrain.types import FLOATS, DataType
 
 Shape = tuple[int | None, ...] | None
 FEW = 1 << 15
-"""Elements of a gradient that are not worth several threads."""
+"""Elements of a gradient that a CPU adds one by one in less time than torch's calls would take."""
 
 
 @kernel("MaxPool", outputs=2, needs=["wanted"], T=FLOATS | {DataType.INT8, DataType.UINT8})
@@ -248,14 +248,13 @@ def _max_in_parts(
 ) -> Tensor | None:
     """dx as torch computes it on the CPU, laid out like dy; None if these are no places of a pool.
 
-    Torch does not look whether places lie in the plane that they are for.
+    Torch does not look whether places lie in the plane that they are for. A few are left to others.
     """
     sizes = shape[2:]
     expected = window.outputs(sizes, ceil_mode) == tuple(dy.shape[2:]) and _torch_pads(window)
-    if not expected or not dy.numel():
+    few = dy.is_contiguous() and dy.numel() <= FEW
+    if few or not expected:
         return None
-    if (grad := _as_one_plane(dy, indices, shape)) is not None:
-        return grad
     layout, planes = layout_of(dy), _planes(indices, sizes)
     grad = torch.empty(shape, dtype=dy.dtype, memory_format=layout)
     rooms = Rooms(layout)
@@ -270,23 +269,6 @@ def _max_in_parts(
         torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
             data, made, *options, places, grad_input=made
         )
-    return grad
-
-
-def _as_one_plane(dy: Tensor, indices: Tensor, shape: Ints) -> Tensor | None:
-    """The same with all of dx as one plane, for which torch has one thread; None if it is large."""
-    count, size = dy.numel(), math.prod(shape)
-    flat = dy.is_contiguous() and indices.is_contiguous() and dy.dtype.itemsize >= 4
-    if not flat or count > min(size, FEW):
-        return None
-    if any(not 0 <= int(end) < size for end in indices.aminmax()):
-        return None
-    grad = torch.empty(shape, dtype=dy.dtype)
-    line, row, places = (t.view(1, 1, 1, -1) for t in (dy, grad, indices))
-    options = ((1, size - count + 1), (1, 1), (0, 0), (1, 1), False)
-    torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
-        line, row, *options, places, grad_input=row
-    )
     return grad
 
 

@@ -17,12 +17,9 @@ Blocks = list[tuple[Tensor, ...]]
 
 def takes(p: Group, shared: Shared) -> bool:
     """Whether a parameter can be cut into blocks: tensors of one shape, all to be updated."""
-    tensors, shape = [t for t in p if t is not None], p.weights.shape
-    if not all(t.is_cpu and t.is_contiguous() and t.shape == shape for t in tensors):
+    if not blocks.alike(*(t for t in p if t is not None)):
         return False
-    return not blocks.recorded(*tensors) and (
-        shared.update is None or bool(shared.update.reshape(()))
-    )
+    return shared.update is None or bool(shared.update.reshape(()))
 
 
 def updated_in_blocks(p: Group, form: Form, shared: Shared, rooms: Rooms) -> list[Tensor | None]:

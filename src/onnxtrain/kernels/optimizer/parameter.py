@@ -144,7 +144,7 @@ def _in_blocks(
     """
     old = [tensor for tensor in given if tensor is not None]
     rate, t, scale, norm, signal = scalars
-    if rate is None or t is None or not _flat(old):
+    if rate is None or t is None or not blocks.alike(*old):
         return None
     if signal is not None and not signal.reshape(()):
         return None
@@ -175,13 +175,6 @@ def _in_blocks(
         write([w] * len(mixed), mixed)
     counted = t.add_(1) if update else t + 1
     return counted, new[2], new[3], new[0], new[1], new[4] if len(new) > 4 else None
-
-
-def _flat(tensors: Sequence[Tensor]) -> bool:
-    """Whether these are tensors of one shape that can be cut into blocks, on a CPU."""
-    shape = tensors[0].shape
-    fit = all(t.is_cpu and t.is_contiguous() and t.shape == shape for t in tensors)
-    return fit and shape.numel() > 0 and not blocks.recorded(*tensors)
 
 
 def _coupled(

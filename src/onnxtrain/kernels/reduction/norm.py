@@ -34,8 +34,7 @@ def all_l2(*xs: Tensor) -> Tensor:
 
 def _is_long(x: Tensor) -> bool:
     """Whether torch would make a float32 copy that is too large for a CPU's cache."""
-    narrow = x.is_cpu and x.dtype.itemsize < 4 and not blocks.recorded(x)
-    return narrow and x.numel() > blocks.size() and x.is_contiguous()
+    return x.dtype.itemsize < 4 and blocks.ready(x)
 
 
 def _in_blocks(x: Tensor) -> Tensor:
