@@ -101,8 +101,8 @@ def tile_warps(elements: int, whole: int, per_thread: int) -> int:
 def whole_rows(rows, columns, WHOLE: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """Where the R rows of a program lie, and which of their elements there are.
 
-    Only where they begin takes 64 bits. WHOLE: rows are as long as the tile, which is then known
-    before there is a row.
+    Only where they begin takes 64 bits. WHOLE: rows are as long as the tile, which a kernel is
+    compiled for.
     """
     first, below = tl.program_id(0) * R, tl.arange(0, R)[:, None]
     column = tl.arange(0, C)[None, :]
