@@ -94,13 +94,20 @@ def words(pairs: Tensor) -> Tensor:
     return pairs.flip(-1).contiguous().view(torch.int64).squeeze(-1)
 
 
+def in_parts(x: Tensor, part: int, block: int, value: float) -> Tensor:
+    """Rows cut into three parts that have blocks in turn, filled up with a value."""
+    whole = torch.nn.functional.pad(x, (0, 3 * part - x.shape[1]), value=value)
+    return whole.view(-1, part // block, 3, block).transpose(1, 2).reshape(-1, 3, part)
+
+
+@pytest.mark.parametrize("block", [16, 4])
 @pytest.mark.parametrize("log", [False, True])
-def test_parts_of_a_row(log: bool) -> None:
+def test_parts_of_a_row(log: bool, block: int) -> None:
     """Each program alone, as an interpreter must run it, among words that the others have left."""
     quick, (rows, columns, part) = module("softmax"), (2, 40, 16)
     x = drawn(rows, columns, device="cpu", dtype="float32")
     x[0, 16:32] = float("-inf")
-    cut = torch.nn.functional.pad(x, (0, 8), value=float("-inf")).view(rows, 3, part)
+    cut = in_parts(x, part, block, float("-inf"))
     top = cut.amax(-1)
     sums = (cut - top.clamp(min=-1e30).unsqueeze(-1)).exp().sum(-1)
     left = words(torch.stack([top, sums], -1)).reshape(-1)
@@ -108,7 +115,8 @@ def test_parts_of_a_row(log: bool) -> None:
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        quick._parts[(1,)](y, x, board, 0, columns, log, 3, 4, part, 1, num_warps=1, maxnreg=None)
+        arguments = y, x, board, 0, columns, log, 3, 4, part, 1, block
+        quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
         seen.append(board[1 + number])
     torch.testing.assert_close(y, (torch.log_softmax if log else torch.softmax)(x, 1))
     found = torch.stack(seen).view(torch.float32).view(-1, 2).flip(-1)
@@ -132,18 +140,19 @@ def test_parts_of_columns() -> None:
     torch.testing.assert_close(y, torch.softmax(x, 0))
 
 
-def test_parts_of_gradients() -> None:
+@pytest.mark.parametrize("block", [16, 4])
+def test_parts_of_gradients(block: int) -> None:
     quick, (rows, columns, part) = module("softmax_grad"), (2, 40, 16)
     dy, x = (drawn(rows, columns, device="cpu", dtype="float32") for _ in range(2))
     y = torch.softmax(x, 1)
     dy[0, 16:32] = 0
-    sums = torch.nn.functional.pad(dy * y, (0, 8)).view(rows, 3, part).sum(-1)
+    sums = in_parts(dy * y, part, block, 0.0).sum(-1)
     left = words(torch.stack([torch.ones_like(sums), sums], -1)).reshape(-1)
     dx = torch.zeros_like(x)
     for number in range(rows * 3):
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
-        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, 1
+        arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, 1, block
         quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
         assert board[1 + number] != 0
     torch.testing.assert_close(dx, aten._softmax_backward_data(dy, y, 1, torch.float32))

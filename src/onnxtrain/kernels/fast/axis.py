@@ -20,6 +20,8 @@ LEAST_WIDTH = 64
 """Bytes of the narrowest tile: memory gives no fewer at once."""
 TILES = 2
 """Tiles that a multiprocessor has at least, if there are as many."""
+TURN = 4096
+"""Bytes that each part of a row has in turn with the others."""
 FEW_PER_THREAD = 8
 """Elements of a thread of a smaller tile, at most."""
 MOST_SHAPES = 64
@@ -58,6 +60,13 @@ class Parts(NamedTuple):
         """Whether a device starts all programs of a row together."""
         return self.number == self.together
 
+    def block(self, of: int) -> int:
+        """Elements of so many bytes that a part has side by side, before it is the next one's turn.
+
+        Programs that start together read one stretch of memory that way, which is sooner there.
+        """
+        return min(self.size, TURN // of) if self.at_once else self.size
+
 
 @functools.cache
 def parts_of(size: int, part: int, longest: int, together: int, device: torch.device) -> Parts:
@@ -95,6 +104,13 @@ def tile_of(x: Tensor, size: int, inner: int, most: int) -> tuple[int, int]:
 def tile_warps(elements: int, whole: int, per_thread: int) -> int:
     """Warps of a tile, whose threads have as many elements as in one of the usual size or fewer."""
     return warps(elements, per_thread if elements >= whole else min(per_thread, FEW_PER_THREAD), 32)
+
+
+@triton.jit
+def strewn(part, PARTS: tl.constexpr, C: tl.constexpr, B: tl.constexpr):
+    """Columns of one of a row's parts: B side by side, then B behind those of all other parts."""
+    own = tl.arange(0, C)
+    return (own // B * PARTS + part) * B + own % B
 
 
 @triton.jit

@@ -16,6 +16,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import batch_norm_few, batch_norm_last, batch_norm_planes
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
+    before,
     inverse_deviation,
     line_of,
     move,
@@ -71,17 +72,21 @@ def _statistics(
     then cost no precision.
     """
     column, fits = strip(columns, C)
+    # all that is read is on its way before the sums are waited for
+    first = of_channel(x, column.to(tl.int64) * apart, fits)
+    weight, bias = of_channel(scale, column, fits), of_channel(shift, column, fits)
+    old = before(old_mean, old_variance, column, fits, RUNNING)
     total, square = _added(parts, count, columns, column, fits, P, C)
     total, square = total / rows, square / rows
-    mean = of_channel(x, column.to(tl.int64) * apart, fits) + total
+    mean = first + total
     variance = tl.maximum(square - total * total, 0.0)
     inverse = inverse_deviation(variance, epsilon)
-    factor, summand = line_of(scale, shift, mean, inverse, column, fits)
     store_statistics(statistics, mean, variance, inverse, columns, column, fits)
+    factor = weight * inverse
     tl.store(statistics + 3 * columns + column, factor, fits)
-    tl.store(statistics + 4 * columns + column, summand, fits)
+    tl.store(statistics + 4 * columns + column, bias - mean * factor, fits)
     if RUNNING:
-        move(old_mean, old_variance, mean, variance, momentum, unbiased, column, fits)
+        move(old_mean, old_variance, old, mean, variance, momentum, unbiased, column, fits)
 
 
 @Compiled
@@ -103,11 +108,10 @@ def _grad_factors(
 ):
     """dscale, dbias, dx = dy·a + x·b + c, of Σ dy and Σ dy·(x - mean); and y = x·a + summand."""
     column, fits = strip(columns, C)
-    total, slope = _added(parts, count, columns, column, fits, P, C)
-    inv = of_channel(inverse, column, fits)
-    slope *= inv
-    middle = of_channel(mean, column, fits)
+    middle, inv = of_channel(mean, column, fits), of_channel(inverse, column, fits)
     a, summand = line_of(scale, shift, middle, inv, column, fits)
+    total, slope = _added(parts, count, columns, column, fits, P, C)
+    slope *= inv
     b = -a * inv * slope / rows
     c = -a * total / rows - b * middle
     tl.store(dscale + column, slope.to(dscale.dtype.element_ty), fits)

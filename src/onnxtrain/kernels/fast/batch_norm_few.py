@@ -14,6 +14,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
+    before,
     finished,
     inverse_deviation,
     move,
@@ -32,16 +33,17 @@ SIDE_BY_SIDE_WARPS = 8
 
 
 @triton.jit
-def _elements(rows, channels, plane, LAST: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+def _elements(
+    rows, channels, PLANE: tl.constexpr, LAST: tl.constexpr, R: tl.constexpr, W: tl.constexpr
+):
     """Channels of this program, which of them there are, and places of their elements."""
     channel = tl.program_id(0) * W + tl.arange(0, W)
     row = tl.arange(0, R)
     if LAST:
         at = row[:, None] * channels + channel[None, :]
     else:
-        image = row // plane
-        at = (image[:, None] * channels + channel[None, :]) * plane
-        at += (row - image * plane)[:, None]
+        at = (row // PLANE * channels)[:, None] + channel[None, :]
+        at = at * PLANE + (row % PLANE)[:, None]
     fits = channel < channels
     return channel, fits, at, (row < rows)[:, None] & fits[None, :]
 
@@ -59,7 +61,7 @@ def _train(
     old_variance,
     rows,
     channels,
-    plane,
+    PLANE: tl.constexpr,
     epsilon,
     momentum,
     unbiased,
@@ -70,19 +72,20 @@ def _train(
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    channel, fits, at, mask = _elements(rows, channels, plane, LAST, R, W)
+    channel, fits, at, mask = _elements(rows, channels, PLANE, LAST, R, W)
     value = tl.load(x + at, mask, 0.0).to(tl.float32)
+    weight, summand = of_channel(scale, channel, fits), of_channel(shift, channel, fits)
+    old = before(old_mean, old_variance, channel, fits, RUNNING)
     mean = tl.sum(value, 0) / rows
     value = tl.where(mask, value - mean[None, :], 0.0)
     variance = tl.sum(value * value, 0) / rows
     inverse = inverse_deviation(variance, epsilon)
-    factor = of_channel(scale, channel, fits) * inverse
-    result = value * factor[None, :] + of_channel(shift, channel, fits)[None, :]
+    result = value * (weight * inverse)[None, :] + summand[None, :]
     result = finished(result, residual, at, mask, RELU, RESIDUAL)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
     store_statistics(statistics, mean, variance, inverse, channels, channel, fits)
     if RUNNING:
-        move(old_mean, old_variance, mean, variance, momentum, unbiased, channel, fits)
+        move(old_mean, old_variance, old, mean, variance, momentum, unbiased, channel, fits)
 
 
 @Compiled
@@ -99,13 +102,13 @@ def _grad(
     inverse,
     rows,
     channels,
-    plane,
+    PLANE: tl.constexpr,
     LAST: tl.constexpr,
     RELU: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    channel, fits, at, mask = _elements(rows, channels, plane, LAST, R, W)
+    channel, fits, at, mask = _elements(rows, channels, PLANE, LAST, R, W)
     inv = of_channel(inverse, channel, fits)
     factor = of_channel(scale, channel, fits) * inv
     add = of_channel(shift, channel, fits)
@@ -121,15 +124,15 @@ def _grad(
     tl.store(dbias + channel, total.to(dbias.dtype.element_ty), fits)
 
 
-def _size(x: Tensor) -> tuple[int, int]:
-    """Elements of a channel, and of a plane of it."""
+def _size(x: Tensor, last: bool) -> tuple[int, int]:
+    """Elements of a channel, and how many of them lie side by side."""
     plane = math.prod(x.shape[2:])
-    return x.shape[0] * plane, plane
+    return x.shape[0] * plane, 1 if last else plane
 
 
 def takes(x: Tensor, last: bool) -> bool:
     """Whether a program holds the channels that it is for."""
-    return power(_size(x)[0]) * _together(x, last) <= MOST
+    return power(_size(x, last)[0]) * _together(x, last) <= MOST
 
 
 def _together(x: Tensor, last: bool) -> int:
@@ -153,7 +156,7 @@ def train(
     last: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y, mean, biased variance and 1 / deviation."""
-    (rows, plane), channels = _size(x), x.shape[1]
+    (rows, plane), channels = _size(x, last), x.shape[1]
     y, wide = torch.empty_like(x), _together(x, last)
     found = torch.empty((3, channels), dtype=torch.float32, device=x.device)
     moved = running or Running(scale, scale, 0.0, 0.0)
@@ -176,7 +179,7 @@ def grad(
     last: bool,
 ) -> None:
     """Write dx, dscale and dbias, of scale, shift, mean and 1 / deviation."""
-    (rows, plane), channels = _size(x), x.shape[1]
+    (rows, plane), channels = _size(x, last), x.shape[1]
     wide = _together(x, last)
     _grad[(cdiv(channels, wide),)](
         *(*results, dy, x, *line, rows, channels, plane),

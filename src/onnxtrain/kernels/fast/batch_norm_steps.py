@@ -59,18 +59,26 @@ def store_statistics(statistics, mean, variance, inverse, channels, channel, fit
 
 
 @triton.jit
-def _blend(place, new, momentum, fits):
-    """old = old·momentum + new·(1 - momentum)."""
-    old = tl.load(place, fits, 0.0)
+def before(old_mean, old_variance, channel, fits, RUNNING: tl.constexpr):
+    """Running statistics as they are, to be read long before they move."""
+    old = None
+    if RUNNING:
+        old = (tl.load(old_mean + channel, fits, 0.0), tl.load(old_variance + channel, fits, 0.0))
+    return old
+
+
+@triton.jit
+def _blend(place, old, new, momentum, fits):
+    """old·momentum + new·(1 - momentum)."""
     mixed = old.to(tl.float32) * momentum + new * (1.0 - momentum)
     tl.store(place, mixed.to(old.dtype), fits)
 
 
 @triton.jit
-def move(old_mean, old_variance, mean, variance, momentum, unbiased, channel, fits):
-    """Move running statistics towards those of a batch."""
-    _blend(old_mean + channel, mean, momentum, fits)
-    _blend(old_variance + channel, variance * unbiased, momentum, fits)
+def move(old_mean, old_variance, old, mean, variance, momentum, unbiased, channel, fits):
+    """Move running statistics, which were so before, towards those of a batch."""
+    _blend(old_mean + channel, old[0], mean, momentum, fits)
+    _blend(old_variance + channel, old[1], variance * unbiased, momentum, fits)
 
 
 @triton.jit

@@ -20,6 +20,7 @@ from onnxtrain.kernels.fast.axis import (
     one_of_few,
     parts_of,
     row_part,
+    strewn,
     tile_of,
     tile_warps,
     whole_rows,
@@ -138,9 +139,10 @@ def _parts(
     P: tl.constexpr,
     C: tl.constexpr,
     S: tl.constexpr,
+    B: tl.constexpr,
 ):
     row, part, box = entered(words, PARTS, S)
-    column = part * C + tl.arange(0, C)
+    column = strewn(part, PARTS, C, B)
     mask = column < columns
     at = row * columns + column
     held = tl.load(x + at, mask, float("-inf"))
@@ -247,7 +249,7 @@ def _part_launches(x: Tensor, size: int) -> dict[int, tuple[int, int]]:
 
 
 def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
-    rows, launches = x.numel() // size, _part_launches(x, size)
+    rows, of, launches = x.numel() // size, x.dtype.itemsize, _part_launches(x, size)
     cut = parts_of(size, PART, max(launches), CLUSTER, x.device)
     threads, registers = launches[cut.size]
     launch = _parts if cut.together == 1 else _clusters
@@ -262,6 +264,7 @@ def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
         power(cut.number),
         cut.size,
         cut.together,
+        cut.block(of),
         num_warps=threads,
         maxnreg=registers,
     )

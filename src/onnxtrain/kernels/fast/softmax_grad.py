@@ -20,6 +20,7 @@ from onnxtrain.kernels.fast.axis import (
     one_of_few,
     parts_of,
     row_part,
+    strewn,
     tile_of,
     tile_warps,
     whole_rows,
@@ -99,9 +100,10 @@ def _parts(
     P: tl.constexpr,
     C: tl.constexpr,
     S: tl.constexpr,
+    B: tl.constexpr,
 ):
     row, part, box = entered(words, PARTS, S)
-    column = part * C + tl.arange(0, C)
+    column = strewn(part, PARTS, C, B)
     mask = column < columns
     at = row * columns + column
     dy_in = tl.load(dy + at, mask, 0.0)
@@ -216,6 +218,7 @@ def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
         power(cut.number),
         cut.size,
         cut.together,
+        cut.block(of),
         num_warps=cut.size // PART * PART_WARPS,
         maxnreg=PART_REGISTERS[of],
     )
