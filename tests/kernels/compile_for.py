@@ -20,6 +20,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from onnxtrain.kernels.fast import load
+from onnxtrain.kernels.fast.launcher import types_of
 
 SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 120: 99 << 10}
 """Bytes of memory that a program may have, where these are not 227 KB."""
@@ -50,6 +51,9 @@ def stand_in(capability: int) -> None:
 
     def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = compile_and_run(self, *arguments, grid=grid, warmup=True, **options)
+        types = types_of(self, arguments, options)
+        if types != [*kernel.src.signature.values()]:
+            raise RuntimeError(f"a launcher of {self.__name__} would be made for {types}")
         needed = kernel.metadata.shared
         if needed > room:
             raise RuntimeError(f"{self.__name__} needs {needed} bytes of shared memory of {room}")

@@ -41,6 +41,7 @@ def jit(monkeypatch: pytest.MonkeyPatch) -> Jit:
     active = SimpleNamespace(get_current_stream=lambda device: 7)
     monkeypatch.setattr(compiled, "driver", SimpleNamespace(active=active))
     monkeypatch.setattr(compiled, "interpreted", lambda: False)
+    monkeypatch.setattr(compiled, "compile_both", lambda *_: None)
     return Jit()
 
 

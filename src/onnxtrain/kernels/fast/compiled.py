@@ -18,6 +18,7 @@ from torch import Tensor
 from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
+from onnxtrain.kernels.fast.launcher import compile_both
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
@@ -108,6 +109,8 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
+        # of programs in clusters it is a function inside that is compiled
+        compile_both(getattr(self.function, "function", self.function), arguments, options)
         self.known[key] = _ready(self.function[grid](*arguments, **options))
 
 

@@ -1,0 +1,60 @@
+"""Launchers of kernels that Triton has a C compiler make, while it compiles the kernels themselves.
+
+Triton 3.6 writes a little C for the types of a kernel's arguments and waits for a compiler, which
+takes as long as the kernel does. Neither needs the other, so here both are made at once, and Triton
+finds the launcher in its cache. Later versions have one launcher for all kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import triton
+from triton.runtime import driver
+
+NAME = "__triton_launcher"
+"""What Triton calls every launcher."""
+
+
+def compile_both(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Compile a Triton function for some arguments, and its launcher if that takes a compiler."""
+    if not takes_a_compiler():
+        return
+    source = source_of(types_of(function, arguments, options))
+    building = threading.Thread(target=_build, args=(source,), daemon=True)
+    building.start()
+    function.warmup(*arguments, grid=(1,), **options)
+    building.join()
+
+
+def takes_a_compiler() -> bool:
+    """Whether launchers are made in the way that is known here."""
+    known = triton.__version__.startswith("3.6.")
+    return known and driver.active.get_current_target().backend == "cuda"
+
+
+def types_of(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+    """The types that Triton gives to a function's arguments."""
+    *_, bind = function.device_caches[driver.active.get_current_device()]
+    _, kinds, _ = bind(*arguments, **options)
+    return [kind for kind, _ in kinds]
+
+
+def source_of(types: list[Any]) -> str:
+    """The launcher for such arguments, in C."""
+    from triton.backends.nvidia.driver import make_launcher
+
+    source: str = make_launcher({}, dict(enumerate(types)), None)
+    return source
+
+
+def _build(source: str) -> None:
+    """Leave a launcher in Triton's cache; if that fails, Triton tries again and tells why."""
+    from triton.backends.nvidia import driver as nvidia
+    from triton.runtime.build import compile_module_from_src
+
+    with contextlib.suppress(Exception):
+        places = nvidia.library_dirs(), nvidia.include_dirs, nvidia.libraries
+        compile_module_from_src(source, NAME, *places)
