@@ -216,6 +216,7 @@ def update_rows() -> Iterator[Row]:
         twin.grad = gradient
     fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=rate.is_cuda)
 
+    @torch.no_grad()  # else the copies would be parts of its graph
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
         fused.step()
