@@ -52,7 +52,7 @@ def stand_in(capability: int) -> None:
     def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = compile_and_run(self, *arguments, grid=grid, warmup=True, **options)
         types = types_of(self, arguments, options)
-        if types != [*kernel.src.signature.values()]:
+        if types != (*kernel.src.signature.values(),):
             raise RuntimeError(f"a launcher of {self.__name__} would be made for {types}")
         needed = kernel.metadata.shared
         if needed > room:

@@ -16,14 +16,22 @@ from triton.runtime import driver
 
 NAME = "__triton_launcher"
 """What Triton calls every launcher."""
+_made: set[tuple[Any, ...]] = set()
+"""Types of arguments for which there is one."""
 
 
 def compile_both(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Compile a Triton function for some arguments, and its launcher if that takes a compiler."""
+    """Compile a Triton function for some arguments, and a launcher if it is the first for such.
+
+    Nothing is done if no launcher has to be made: Triton compiles the function when it launches it.
+    """
     if not takes_a_compiler():
         return
-    source = source_of(types_of(function, arguments, options))
-    building = threading.Thread(target=_build, args=(source,), daemon=True)
+    types = types_of(function, arguments, options)
+    if types in _made:
+        return
+    _made.add(types)
+    building = threading.Thread(target=_build, args=(source_of(types),), daemon=True)
     building.start()
     function.warmup(*arguments, grid=(1,), **options)
     building.join()
@@ -35,14 +43,14 @@ def takes_a_compiler() -> bool:
     return known and driver.active.get_current_target().backend == "cuda"
 
 
-def types_of(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+def types_of(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """The types that Triton gives to a function's arguments."""
     *_, bind = function.device_caches[driver.active.get_current_device()]
     _, kinds, _ = bind(*arguments, **options)
-    return [kind for kind, _ in kinds]
+    return tuple(kind for kind, _ in kinds)
 
 
-def source_of(types: list[Any]) -> str:
+def source_of(types: tuple[Any, ...]) -> str:
     """The launcher for such arguments, in C."""
     from triton.backends.nvidia.driver import make_launcher
 
