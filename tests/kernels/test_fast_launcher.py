@@ -20,7 +20,7 @@ def _fill(out, first, number, N: tl.constexpr):
 
 
 class Function:
-    """Stands for a Triton function: it is compiled when its launcher is under way, and not before."""
+    """Stands for a Triton function, compiled only when its launcher is under way."""
 
     def __init__(self, building: threading.Event) -> None:
         self.building, self.compiled = building, 0
@@ -45,9 +45,7 @@ def building(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return begun
 
 
-def test_both_are_made_at_once(
-    building: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_are_made_at_once(building: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "__version__", "3.6.0")
     function = Function(building)
     launcher.compile_both(function, (7,), {"num_warps": 4})

@@ -40,7 +40,7 @@ def compile_both(function: Any, arguments: tuple[Any, ...], options: dict[str, A
 def takes_a_compiler() -> bool:
     """Whether launchers are made in the way that is known here."""
     known = triton.__version__.startswith("3.6.")
-    return known and driver.active.get_current_target().backend == "cuda"
+    return known and bool(driver.active.get_current_target().backend == "cuda")
 
 
 def types_of(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
