@@ -252,7 +252,10 @@ def update_rows() -> Iterator[Row]:
 
 
 def lamb_rows() -> Iterator[Row]:
-    """LAMB with 16-bit gradients and copies, which gives new tensors; torch's lists overwrite."""
+    """LAMB with 16-bit gradients and copies, which gives new tensors; torch's lists overwrite.
+
+    The rate of a tensor depends on all of it: weights are read, and steps written and read, again.
+    """
     weights = [draw(*shape) for shape in gpt2_shapes()]
     gradients = [(torch.randn_like(w) * 1e-3).to(BF16) for w in weights]
     copies = [w.to(BF16) for w in weights]
@@ -287,7 +290,7 @@ def lamb_rows() -> Iterator[Row]:
         "LambOptimizer bf16 gradients and copies",
         f"{total / 1e6:.0f}M parameters",
         BF16,
-        30 * total,
+        38 * total,
         lambda: lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted),
         {"torch": torchs},
     )
