@@ -226,27 +226,27 @@ def _sums(
     own -= tl.minimum(blocks, (own + 1) // 2)
     total = tl.zeros((C,), tl.float32)
     part = own * 2
-    if own < spans:
-        first = own * W
-        key = _key(words, first - 1, count)
-        cut = _reaches(words, first, count, key, R)
-        end = _end_of(words, first + W, count, key, R)
-        if cut:
-            total = _on(values, words, first, end, columns, column, key, total, R)
-    else:
+    begins = own >= spans
+    if begins:
         first = (own - spans) * R
         part = first // W * 2 + 1
+        border = (first // W + 1) * W
         key, total, goes_on = _chunk(
             out, values, words, first, count, columns, column, total, ADDED, R
         )
-        border = (first // W + 1) * W
-        cut = False
-        if goes_on:
-            end = _end_of(words, border, count, key, R)
-            total = _on(values, words, first + R, end, columns, column, key, total, R)
-            cut = _reaches(words, border, count, key, R)
-            if not cut:
-                _store(out, key, total, columns, column, ADDED)
+        first += R
+    else:
+        first = own * W
+        key = _key(words, first - 1, count)
+        goes_on = _reaches(words, first, count, key, R)
+        border = first + W
+    cut = False
+    if goes_on:  # in one place for both: the compiler takes long for what it finds twice
+        end = _end_of(words, border, count, key, R)
+        total = _on(values, words, first, end, columns, column, key, total, R)
+        cut = (begins == 0) | _reaches(words, border, count, key, R)
+        if not cut:
+            _store(out, key, total, columns, column, ADDED)
     if cut:
         _join(
             out,
