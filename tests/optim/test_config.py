@@ -38,6 +38,15 @@ def test_defaults_are_those_of_the_reference():
     }
 
 
+def test_settings_are_attributes():
+    adam = optim.AdamConfig(alpha=0.8, lambda_coef=0.1)
+    assert (adam.alpha, adam.beta, adam.lambda_coef, adam.epsilon) == (0.8, 0.999, 0.1, 1e-8)
+    assert adam.do_bias_correction and adam.max_norm_clip == 1.0
+    assert adam.weight_decay_mode == adam.DecayMode.BEFORE_WEIGHT_UPDATE
+    lamb = optim.LambConfig(ratio_min=0.5)
+    assert (lamb.ratio_min, lamb.ratio_max, lamb.do_bias_correction) == (0.5, math.inf, False)
+
+
 def test_groups_are_filled_with_defaults():
     config = optim.AdamConfig([{"params": ["a", "b"], "lambda_coef": 0.1, "alpha": 0.5}], lr=0.25)
     (group,) = config.params
@@ -51,6 +60,7 @@ def test_groups_are_filled_with_defaults():
     [
         (lambda: optim.AdamConfig(lr=-1.0), "'lr' must be a number"),
         (lambda: optim.AdamConfig(lr="1"), "'lr' must be a number"),
+        (lambda: optim.AdamConfig(weight_decay_mode=2), "'weight_decay_mode' must be an Adam"),
         (lambda: optim.AdamConfig({"params": []}), "'params' must be a list"),
         (lambda: optim.AdamConfig(["a"]), "a group must be a dictionary"),
         (lambda: optim.AdamConfig([{"alpha": 1}]), "under 'params'"),

@@ -29,6 +29,8 @@ class OptimizerConfig:
         lr: Learning rate.
         defaults: Settings of parameters that are in no group.
         params: Groups: dictionaries with ``params``, a list of names, and every other setting.
+
+    Each default is an attribute too, named like the argument.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class OptimizerConfig:
         self.lr = float(lr)  # type: ignore[arg-type]
         self.defaults = {_setting(key): value for key, value in defaults.items()}
         self.params = [self._filled(group) for group in params]
+        vars(self).update({key: value for key, value in defaults.items() if key != "lr"})
 
     def _filled(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """A group with the defaults for what it does not set.
@@ -114,6 +117,14 @@ class AdamConfig(OptimizerConfig):
         BEFORE_WEIGHT_UPDATE = 0
         AFTER_WEIGHT_UPDATE = 1
 
+    alpha: float
+    beta: float
+    lambda_coef: float
+    epsilon: float
+    max_norm_clip: float
+    do_bias_correction: bool
+    weight_decay_mode: DecayMode
+
     def __init__(
         self,
         params: Sequence[Mapping[str, Any]] = (),
@@ -126,6 +137,10 @@ class AdamConfig(OptimizerConfig):
         do_bias_correction: bool = True,
         weight_decay_mode: DecayMode = DecayMode.BEFORE_WEIGHT_UPDATE,
     ) -> None:
+        _require(
+            weight_decay_mode in list(self.DecayMode),
+            f"'weight_decay_mode' must be an AdamConfig.DecayMode, not {weight_decay_mode!r}",
+        )
         defaults = {
             "lr": lr,
             "alpha": alpha,
@@ -139,19 +154,18 @@ class AdamConfig(OptimizerConfig):
         super().__init__("AdamOptimizer", params, defaults)
 
     def _block(self) -> onnxblock.Block:
-        has = self.defaults
-        after = has["weight_decay_mode"] == self.DecayMode.AFTER_WEIGHT_UPDATE
+        after = self.weight_decay_mode == self.DecayMode.AFTER_WEIGHT_UPDATE
         _require(
-            after or not has["lambda"] or has["do_bias_correction"],
+            after or not self.lambda_coef or self.do_bias_correction,
             "decay before the update needs bias correction; decay after it does not",
         )
         return onnxblock.optim.AdamW(
-            has["do_bias_correction"],
-            (has["alpha"], has["beta"]),
-            has["epsilon"],
-            has["lambda"],
-            onnxblock.optim.ClipGradNorm(has["max_norm_clip"]),
-            adam_mode=0 if not after and has["do_bias_correction"] else 1,
+            self.do_bias_correction,
+            (self.alpha, self.beta),
+            self.epsilon,
+            self.lambda_coef,
+            onnxblock.optim.ClipGradNorm(self.max_norm_clip),
+            adam_mode=0 if not after and self.do_bias_correction else 1,
         )
 
 
@@ -170,6 +184,15 @@ class LambConfig(OptimizerConfig):
         max_norm_clip: Largest norm of the gradients.
         do_bias_correction: Whether moments are corrected for their start at 0.
     """
+
+    alpha: float
+    beta: float
+    lambda_coef: float
+    ratio_min: float
+    ratio_max: float
+    epsilon: float
+    max_norm_clip: float
+    do_bias_correction: bool
 
     def __init__(
         self,
@@ -198,15 +221,14 @@ class LambConfig(OptimizerConfig):
         super().__init__("LambOptimizer", params, defaults)
 
     def _block(self) -> onnxblock.Block:
-        has = self.defaults
         return onnxblock.optim.Lamb(
-            has["do_bias_correction"],
-            (has["alpha"], has["beta"]),
-            has["epsilon"],
-            has["lambda"],
-            has["ratio_min"],
-            has["ratio_max"],
-            onnxblock.optim.ClipGradNorm(has["max_norm_clip"]),
+            self.do_bias_correction,
+            (self.alpha, self.beta),
+            self.epsilon,
+            self.lambda_coef,
+            self.ratio_min,
+            self.ratio_max,
+            onnxblock.optim.ClipGradNorm(self.max_norm_clip),
         )
 
 
