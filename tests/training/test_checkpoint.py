@@ -127,6 +127,8 @@ def test_properties_hold_numbers_and_text(state, tmp_path):
 def test_other_properties_are_a_type_error_and_missing_ones_a_key_error(state):
     with pytest.raises(TypeError, match="property 'list' must be int, float or str"):
         state.properties["list"] = [1]
+    with pytest.raises(TypeError, match="the name of a property must be a string, not 3"):
+        state.properties[3] = 1
     with pytest.raises(KeyError):
         _ = state.properties["list"]
 

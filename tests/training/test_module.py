@@ -155,6 +155,8 @@ def test_results_are_of_the_kind_of_the_inputs(module):
     assert all(isinstance(value, OrtValue) for value in values)
     tensors = module(torch.tensor(X), torch.tensor(LABELS))
     assert all(isinstance(value, torch.Tensor) for value in tensors)
+    mixed = module(OrtValue.ortvalue_from_numpy(X), LABELS)
+    assert all(isinstance(value, np.ndarray) for value in mixed)
     np.testing.assert_array_equal(values[1].numpy(), arrays[1])
     np.testing.assert_array_equal(tensors[1].numpy(), arrays[1])
 
@@ -290,6 +292,9 @@ def test_export_of_an_inner_value(module, tmp_path):
 def test_export_of_what_is_not_there(module, folder, tmp_path):
     with pytest.raises(GraphError, match="no value 'z'"):
         module.export_model_for_inferencing(tmp_path / "inference.onnx", ["z"])
+    for names in ([], "y"):
+        with pytest.raises(GraphError, match="give a list of the outputs to keep"):
+            module.export_model_for_inferencing(tmp_path / "inference.onnx", names)
     bare = Module(folder / "training_model.onnx", module.state)
     with pytest.raises(ModelError, match="give eval_model_uri"):
         bare.export_model_for_inferencing(tmp_path / "inference.onnx", ["y"])

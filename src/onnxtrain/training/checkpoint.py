@@ -131,6 +131,8 @@ class Properties:
         return self._items[name]
 
     def __setitem__(self, name: str, value: int | float | str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a property must be a string, not {name!r}")
         if isinstance(value, (np.integer, np.floating)):
             value = value.item()
         if not isinstance(value, (int, float, str)):

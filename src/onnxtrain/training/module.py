@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -262,7 +263,7 @@ class Module:
 
         Raises:
             ModelError: if there is no evaluation model.
-            GraphError: if an output is not in the evaluation model.
+            GraphError: if an output is not in the evaluation model, or none is named.
             SaveError: if the file could not be written.
         """
         model = self._model(training=False).clone()
@@ -316,8 +317,9 @@ def _refuse(why: str) -> None:
 
 
 def _like(inputs: Sequence[Any], value: Any) -> Any:
-    """A result in the kind of the inputs."""
-    if any(isinstance(item, OrtValue) for item in inputs):
+    """A result in the kind of the inputs: of torch's tensors first, then arrays, then OrtValues."""
+    arrays = any(isinstance(item, np.ndarray) for item in inputs)
+    if not arrays and any(isinstance(item, OrtValue) for item in inputs):
         return OrtValue(value)
     if any(isinstance(item, torch.Tensor) for item in inputs):
         return value

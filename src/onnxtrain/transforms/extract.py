@@ -8,6 +8,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.errors import GraphError
 from onnxtrain.graph.edit import is_used
 from onnxtrain.graph.infer import infer
 from onnxtrain.graph.verify import verify
@@ -20,8 +21,10 @@ def extract(
     """A model that computes the named values, with parameters as initializers; changes ``model``.
 
     Raises:
-        GraphError: if an output is not in the graph.
+        GraphError: if an output is not in the graph, or none is named.
     """
+    if isinstance(outputs, str) or not outputs:
+        raise GraphError(f"give a list of the outputs to keep, not {outputs!r}")
     verify(model)
     infer(model)
     graph = model.graph
