@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxtrain import artifacts, onnxblock
+from onnxtrain import artifacts, onnxblock, optim
 from onnxtrain.api import CheckpointState
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import LossError, ParameterError
 from training.small import batch_of, load_module, mlp, model_of, normal, write_artifacts
 
 FILES = ["checkpoint", "eval_model.onnx", "optimizer_model.onnx", "training_model.onnx"]
@@ -96,7 +96,58 @@ def test_an_input_cannot_be_trained(tmp_path):
 
 
 def test_unknown_kinds_are_refused_before_anything_is_written(tmp_path):
-    for options, error in (({"loss": "mse"}, RuntimeError), ({"optimizer": "sgd"}, TypeError)):
+    wrong = [({"loss": kind}, RuntimeError) for kind in ("mse", onnxblock.loss.MSELoss)]
+    kinds = ("sgd", onnxblock.optim.SGD, optim.SGDConfig)
+    for options, error in [*wrong, *(({"optimizer": kind}, TypeError) for kind in kinds)]:
         with pytest.raises(error, match="unknown"):
             write_artifacts(tmp_path, **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("argument", ["requires_grad", "frozen_params", "loss_input_names"])
+def test_one_string_is_no_list_of_names(argument, tmp_path):
+    with pytest.raises(RuntimeError, match="give a list of names, not the string 'w0'"):
+        artifacts.generate_artifacts(heads(1, 2), **{argument: "w0"}, artifact_directory=tmp_path)
+
+
+def test_outputs_may_be_named_again(tmp_path):
+    class WithScores(onnxblock.Block):
+        def build(self, output):
+            return onnxblock.loss.MSELoss()(output), output
+
+    loss = WithScores()
+    folder = write_artifacts(tmp_path, loss=loss, additional_output_names=["y", "a"])
+    module = load_module(folder)
+    for mode in (module.train(), module.eval()):
+        assert mode.output_names()[1:] == ["y", "y", "a"]
+        _, first, again, hidden = mode(batch_of()["x"], normal(6, 3))
+        np.testing.assert_array_equal(first, again)
+        assert hidden.shape == (6, 5)
+
+
+def test_frozen_parameters_that_the_model_does_not_have_are_left_out(tmp_path):
+    with pytest.warns(UserWarning, match="cannot freeze 'folded': the model has no such"):
+        folder = write_artifacts(
+            tmp_path, requires_grad=["fc2.weight"], frozen_params=["folded", "fc1.bias"]
+        )
+    parameters = CheckpointState.load_checkpoint(folder / "checkpoint").parameters
+    assert [name for name, _ in parameters] == ["fc1.bias", "fc2.weight"]
+
+
+def test_a_loss_that_does_not_fit_is_refused_before_anything_is_written(tmp_path):
+    body = "(float[N,4] x) => (float[N,3] y, float[N,2] z) { y = MatMul(x, w) z = MatMul(x, v) }"
+    model = model_of(body, {"w": normal(4, 3), "v": normal(4, 2)})
+    with pytest.raises(LossError, match=r"the loss does not fit the model: .*Incompatible dim"):
+        artifacts.generate_artifacts(
+            model, ["w", "v"], loss=artifacts.LossType.MSELoss, artifact_directory=tmp_path
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loss_must_name_its_result(tmp_path):
+    class Nothing(onnxblock.Block):
+        def build(self, output):
+            del output
+
+    with pytest.raises(TypeError, match="build of Nothing returned None"):
+        write_artifacts(tmp_path, loss=Nothing())

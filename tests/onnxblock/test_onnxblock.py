@@ -225,6 +225,17 @@ def test_gradient_of_a_value_that_does_not_exist(perceptron: onnx.ModelProto) ->
         block("output")
 
 
+def test_what_does_not_exist_is_not_frozen(perceptron: onnx.ModelProto) -> None:
+    block = Training()
+    block.requires_grad("w1")
+    block.requires_grad("w3", False)
+    with onnxblock.base(perceptron), pytest.warns(UserWarning, match="cannot freeze 'w3'"):
+        block("output")
+    trainable, frozen = block.parameters()
+    assert [tensor.name for tensor in trainable] == ["w1"]
+    assert frozen == []
+
+
 def test_names_the_package_offers() -> None:
     assert set(onnxblock.__all__) == {
         "Block",

@@ -11,10 +11,12 @@ from typing import Any
 import onnx
 
 from onnxtrain import onnxblock
-from onnxtrain.errors import ModelError, ParameterError
+from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.formats.files import ArtifactPaths, atomic_write
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
+from onnxtrain.onnxblock.check import contradiction
+from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
 from onnxtrain.types import DataType
@@ -67,7 +69,8 @@ def generate_artifacts(
     Args:
         model: The forward model, or its path.
         requires_grad: Parameters to train.
-        frozen_params: Parameters that are exposed but not trained.
+        frozen_params: Parameters that are exposed but not trained; of names that the model does
+            not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
             the model is the loss.
         optimizer: An optimizer type, a block, a config of ``onnxtrain.optim``, or None for no
@@ -85,8 +88,9 @@ def generate_artifacts(
     Raises:
         RuntimeError: if an argument contradicts another; nothing was written.
         ParameterError: if a parameter to train does not exist or has no value.
+        LossError: if the loss does not fit the outputs that it is given.
     """
-    trainable, frozen = list(requires_grad or ()), list(frozen_params or ())
+    trainable, frozen = _names(requires_grad), _names(frozen_params)
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
     optimizer_block = _optimizer_block(optimizer)
     compute = narrow_type(precision)
@@ -96,11 +100,12 @@ def generate_artifacts(
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
     with onnxblock.base(proto) as accessor, accessor.building():
-        names = loss_input_names or [output.name for output in proto.graph.output]
-        result = _loss_block(loss)(*names)
-        outputs = [result] if isinstance(result, str) else list(result)
-        outputs += [n for n in additional_output_names or () if n not in outputs]
+        block = _loss_block(loss)
+        names = _names(loss_input_names) or [output.name for output in proto.graph.output]
+        outputs = [*as_tuple(block, block(*names)), *(additional_output_names or ())]
         forward = accessor.model
+    _check_loss(proto, forward)
+    frozen = _known(forward, trainable, frozen)
     added = frozenset(node.name for node in forward.graph.node) - own
     training, evaluation = build_training_models(
         forward,
@@ -125,6 +130,13 @@ def generate_artifacts(
         onnxblock.save_checkpoint(parameters, paths.nominal_checkpoint, nominal_checkpoint=True)
     if optimizer_model is not None:
         _save(paths.optimizer_model, optimizer_model)
+
+
+def _names(given: Sequence[str] | None) -> list[str]:
+    """Names as a list; one string would be taken for as many names as it has letters."""
+    if isinstance(given, str):
+        raise RuntimeError(f"give a list of names, not the string {given!r}")
+    return list(given or ())
 
 
 def _check_arguments(
@@ -165,6 +177,27 @@ def _check_trainable(model: onnx.ModelProto, trainable: Sequence[str]) -> None:
         )
 
 
+def _check_loss(model: onnx.ModelProto, forward: onnx.ModelProto) -> None:
+    """Refuse shapes that contradict each other only since the loss was added.
+
+    Raises:
+        LossError: if they do.
+    """
+    why = contradiction(forward)
+    if why is not None and contradiction(model) is None:
+        raise LossError(f"the loss does not fit the model: {why}")
+
+
+def _known(model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str]) -> list[str]:
+    """The frozen parameters that the model has; a warning names the others."""
+    have = {value.name for value in (*model.graph.initializer, *model.graph.input)}
+    known = [name for name in frozen if name in have]
+    if not trainable and not known:
+        return list(frozen)
+    warn_of([name for name in frozen if name not in have])
+    return known
+
+
 def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
@@ -196,10 +229,11 @@ def _optimizer_block(optimizer: Any) -> Any:
         return None
     if isinstance(optimizer, OptimType):
         return getattr(onnxblock.optim, optimizer.name)()
-    if hasattr(optimizer, "to_block"):
-        return optimizer.to_block()
-    if hasattr(optimizer, "to_model_proto"):
-        return optimizer
+    if not isinstance(optimizer, type):
+        if hasattr(optimizer, "to_block"):
+            return optimizer.to_block()
+        if hasattr(optimizer, "to_model_proto"):
+            return optimizer
     raise TypeError(
         f"unknown optimizer {optimizer!r}\n  have  {', '.join(t.name for t in OptimType)}, "
         "or a Block with to_model_proto()"

@@ -33,6 +33,16 @@ def infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(_without_weights(model))
 
 
+def contradiction(model: onnx.ModelProto) -> str | None:
+    """Why types or shapes of a model contradict each other; None if ONNX finds nothing."""
+    _register_schemas()
+    try:
+        onnx.shape_inference.infer_shapes(_without_weights(model), strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        return str(error).strip()
+    return None
+
+
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy in which large initializers are graph inputs, so that it is small and quick to check."""
     source = model.graph

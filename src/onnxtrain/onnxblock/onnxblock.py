@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class ForwardBlock(Block):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Build and check the block, and make its results the only outputs of the graph."""
         names = super().__call__(*args, **kwargs)
-        set_outputs(self.base, _as_tuple(self, names))
+        set_outputs(self.base, as_tuple(self, names))
         self._model = copy.deepcopy(self.base)
         return names
 
@@ -80,7 +81,7 @@ class TrainingBlock(Block):
             ParameterError: if a gradient is wanted for a value that does not exist.
         """
         names = super().__call__(*args, **kwargs)
-        outputs = _as_tuple(self, names)
+        outputs = as_tuple(self, names)
         model = self.base
         set_outputs(model, outputs)
         trainable, frozen = self._split_names(model)
@@ -92,13 +93,14 @@ class TrainingBlock(Block):
     def _split_names(self, model: onnx.ModelProto) -> tuple[list[str], list[str]]:
         """Names to train and names to freeze: initializers in their order, then other values."""
         wanted = self._wanted or {}
-        unknown = [name for name in wanted if not exists(model, name)]
+        unknown = [name for name in wanted if wanted[name] and not exists(model, name)]
         if unknown:
             known = ", ".join(f"'{tensor.name}'" for tensor in model.graph.initializer)
             raise ParameterError(
                 f"cannot give a gradient to '{unknown[0]}': the model has no such value\n"
                 f"  its initializers are {known or 'none'}"
             )
+        warn_of([name for name in wanted if not wanted[name] and not exists(model, name)])
         order = {tensor.name: i for i, tensor in enumerate(model.graph.initializer)}
         names = sorted(wanted, key=lambda name: order.get(name, len(order)))
         return [n for n in names if wanted[n]], [n for n in names if not wanted[n] and n in order]
@@ -125,13 +127,25 @@ def _tensors(model: onnx.ModelProto, names: Sequence[str]) -> list[onnx.TensorPr
     return [copy.deepcopy(t) for t in model.graph.initializer if t.name in names]
 
 
-def _as_tuple(block: Block, names: Any) -> tuple[str, ...]:
+def as_tuple(block: Block, names: Any) -> tuple[str, ...]:
+    """What a block gave, one name or several, as a tuple.
+
+    Raises:
+        TypeError: if it gave none.
+    """
     if not names:
         raise TypeError(
             f"build of {type(block).__name__} returned {names!r}\n"
             "  return the name of its result or a tuple of names"
         )
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def warn_of(unknown: Sequence[str]) -> None:
+    """Tell that parameters which shall be frozen are not there; nothing needs to be done for it."""
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:8]))
+        warnings.warn(f"cannot freeze {shown}: the model has no such parameter", stacklevel=4)
 
 
 def _not_built(block: Block) -> str:
