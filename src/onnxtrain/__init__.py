@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         get_device,
     )
     from onnxtrain.runtime.ort_value import OrtValue
+    from onnxtrain.runtime.seeds import set_seed
     from onnxtrain.runtime.session import InferenceSession
     from onnxtrain.training.trainer import Trainer
     from onnxtrain.transforms.lora import LoraConfig
@@ -88,6 +89,7 @@ _PLACES = {
         "get_device",
     ),
     "onnxtrain.runtime.ort_value": ("OrtValue",),
+    "onnxtrain.runtime.seeds": ("set_seed",),
     "onnxtrain.runtime.session": ("InferenceSession",),
     "onnxtrain.training.trainer": ("Trainer",),
     "onnxtrain.transforms.lora": ("LoraConfig",),
@@ -144,6 +146,7 @@ __all__ = [
     "optim",
     "register_cpu_training_kernels",
     "register_cuda_training_kernels",
+    "set_seed",
     "utils",
 ]
 

@@ -23,6 +23,14 @@ def test_a_value_can_be_made_of_a_shape_and_a_type(element_type: object) -> None
     assert value.torch().dtype == torch.int64 and value.shape() == [2, 0]
 
 
+def test_a_value_is_unwrapped_and_wrapped_without_a_copy() -> None:
+    value = OrtValue(torch.arange(4.0))
+    inner = value._ortvalue
+    assert inner.numpy().tolist() == [0, 1, 2, 3]
+    assert OrtValue(inner).data_ptr() == value.data_ptr()
+    assert OrtValue(OrtValue([torch.ones(2)])).is_tensor_sequence()
+
+
 def test_dlpack_goes_in_and_out_without_a_copy() -> None:
     tensor = torch.arange(4.0)
     value = OrtValue.from_dlpack(tensor)

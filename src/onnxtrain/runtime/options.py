@@ -35,7 +35,7 @@ class SessionOptions:
         intra_op_num_threads: Threads of CPU kernels (0: leave torch's setting alone); torch has
             one setting per process, which a session sets when it is created.
         graph_optimization_level: Kept for compatibility.
-        seed: Seed of random operators; None draws one.
+        seed: Seed of random operators; None draws one, unless ``set_seed`` was called.
         reuse_storage: Outputs may take over the storage of dying inputs.
         groups: Process groups for operators that communicate; None if the process is alone.
         capture: Training steps on a CUDA device are recorded and replayed where that is possible.

@@ -20,8 +20,16 @@ Tensors = torch.Tensor | list[torch.Tensor]
 class OrtValue:
     """A tensor, or a sequence of tensors, on some device; nothing is copied when it is wrapped."""
 
-    def __init__(self, value: Tensors) -> None:
-        self._value = value
+    def __init__(self, value: Tensors | OrtValue) -> None:
+        self._value: Tensors = value.raw() if isinstance(value, OrtValue) else value
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        """The value itself, which in the reference is another object inside of this one.
+
+        Flat buffers of modules are such inner objects there, so programs unwrap and wrap them.
+        """
+        return self
 
     @staticmethod
     def ortvalue_from_numpy(

@@ -16,6 +16,7 @@ from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of, text_of
 from onnxtrain.runtime.plan import Plan, Step
+from onnxtrain.runtime.seeds import next_seed
 from onnxtrain.types import DataType, op_name
 
 _counter = itertools.count()
@@ -30,7 +31,7 @@ class Program:
         plan: What to run.
         device: Where constants live and kernels create their outputs.
         state: Tensors for the plan's bound names, by their names in the graph.
-        seed: Seed of the generators; None draws one.
+        seed: Seed of the generators; None draws one, or takes one that follows from ``set_seed``.
         groups: Process groups for kernels that communicate; None if the process is alone.
     """
 
@@ -47,7 +48,7 @@ class Program:
         host = torch.device("cpu")
         self.rng = torch.Generator(device)
         self.rng_host = self.rng if device == host else torch.Generator(host)
-        self.seed(self.rng.seed() if seed is None else seed)
+        self.seed(next_seed() if seed is None else seed)
         self._names: dict[str, Any] = {
             "device": device,
             "device_host": host,
