@@ -191,7 +191,7 @@ def test_without_optimizer_state_training_starts_afresh(folder, tmp_path):
     assert optimizer.steps_taken == 0 and optimizer.get_learning_rate() == 0.001
 
 
-def test_a_nominal_state_has_names_but_no_values(folder, tmp_path):
+def test_a_nominal_state_has_names_but_no_values(folder):
     state = CheckpointState.load_checkpoint(folder / "nominal_checkpoint")
     assert len(state.parameters) == 4 and "fc1.bias" in state.parameters
     assert "fc1.bias" in repr(state.parameters)
@@ -199,11 +199,20 @@ def test_a_nominal_state_has_names_but_no_values(folder, tmp_path):
         lambda: state.parameters["fc1.bias"],
         lambda: list(state.parameters),
         lambda: state.parameters.__setitem__("fc1.bias", np.zeros(5, np.float32)),
-        lambda: CheckpointState.save_checkpoint(state, tmp_path / "saved"),
     ):
         with pytest.raises(CheckpointError, match="nominal: it has names but no values"):
             access()
-    assert not (tmp_path / "saved").exists()
+
+
+def test_a_nominal_state_is_saved_as_one(folder, tmp_path):
+    module = load_module(folder, "nominal_checkpoint")
+    load_optimizer(folder, module)
+    state = module.state
+    state.properties["epoch"] = 3
+    CheckpointState.save_checkpoint(state, tmp_path / "saved", include_optimizer_state=True)
+    again = CheckpointState.load_checkpoint(tmp_path / "saved")
+    assert again.parameters.nominal and again.optimizer is None
+    assert len(again.parameters) == 4 and dict(again.properties) == {"epoch": 3}
 
 
 def test_parameters_of_other_types_survive(tmp_path):

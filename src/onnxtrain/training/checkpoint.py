@@ -211,14 +211,18 @@ class CheckpointState:
         checkpoint_uri: str | os.PathLike[str],
         include_optimizer_state: bool = False,
     ) -> None:
-        """Write a checkpoint file; a crash at any moment leaves the old one or the new one."""
-        state.parameters.require_values()
+        """Write a checkpoint file; a crash at any moment leaves the old one or the new one.
+
+        Of a nominal state that is names, types and properties; it has no optimizer state.
+        """
+        nominal = state.parameters.nominal
         data = odtc.CheckpointData(
             trainable=_arrays(state.parameters.in_order(trainable=True)),
             frozen=_arrays(state.parameters.in_order(trainable=False)),
             properties=dict(state.properties),
+            nominal=nominal,
         )
-        if include_optimizer_state and state.optimizer is not None:
+        if include_optimizer_state and state.optimizer is not None and not nominal:
             data.optimizer_groups[GROUP] = _group(state.optimizer)
             data.properties[LEARNING_RATE] = repr(state.optimizer.learning_rate)
         odtc.write_checkpoint(checkpoint_uri, data)
