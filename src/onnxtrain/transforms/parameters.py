@@ -16,11 +16,13 @@ from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.attribute_weights import lift_attributes
+from onnxtrain.transforms.exported import Exported
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies, rotations
-from onnxtrain.transforms.places import MOVERS, final_uses, followers, in_group_norm
+from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
+from onnxtrain.transforms.places import final_uses, in_group_norm
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights
-from onnxtrain.types import FLOATS, ONNX, DataType, dtype_name, op_name
+from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
 STATISTICS = {
     ("BatchNormalization", 3): "running mean of BatchNormalization",
@@ -88,14 +90,6 @@ _HOLDERS = _LINEAR | {
 """Operators whose parameters may have a single element."""
 
 
-_SWITCH = "mask: it is multiplied by a huge number"
-"""What is a mask in one place is no weight in another."""
-_HUGE = 1e8
-_HUGE_FLOAT16 = 6e4
-_SCANNED = 2**24
-"""Larger tensors are not searched for the values of a mask."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Decision:
     """Whether a tensor of the model is trained, and why (not).
@@ -159,6 +153,7 @@ def decide(
     reached = _leads_to(model.graph, outputs)
     turning = rotations(model.graph.initializers.values())
     counted = counted_values(model.graph)
+    told = Exported.of(model.graph)
     stored = stored_weights(model.graph)
     for name, form in stored.items():
         if any(node.outputs[0] in reached for node in form.nodes):
@@ -171,6 +166,7 @@ def decide(
             value in turning,
             counted,
             stored.get(name),
+            told,
         )
         for name, value in model.graph.initializers.items()
         if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
@@ -207,6 +203,7 @@ def _decision(
     turning: bool,
     counted: Collection[ir.Value],
     form: Stored | None,
+    told: Exported,
 ) -> Decision:
     tensor = value.const_value
     assert tensor is not None
@@ -226,14 +223,18 @@ def _decision(
     if form is not None:
         weight = f"weight stored as {dtype_name(tensor.dtype)}"
         reasons = _not_stored_weights(tensor, form)
-    if _SWITCH in reasons:
-        return Decision(name, False, _SWITCH, elements)
+    elif told.is_parameter(value):
+        reasons = [why_mask(tensor, node) for node, _ in final_uses(value)]
+    if SWITCH in reasons:
+        return Decision(name, False, SWITCH, elements)
     if reasons and all(reasons):
         return Decision(name, False, str(reasons[0]), elements)
     if is_frequencies(value, counted):
         return Decision(name, False, "frequencies of a position encoding", elements)
     if turning:
         return Decision(name, False, "cosines or sines of positions", elements)
+    if form is None and (fixed := told.fixed.get(name)):
+        return Decision(name, False, fixed, elements)
     return Decision(name, True, weight, elements)
 
 
@@ -255,62 +256,18 @@ def _not_a_weight(
     """Why a tensor is a constant in this use, or None if it may be a weight."""
     place = (node.op_type, index)
     made = place in _STATES and node not in value.consumers()
-    if place in _SETTINGS and (not made or _is_zero(tensor)):
+    if place in _SETTINGS and (not made or is_zero(tensor)):
         return _SETTINGS[place]
-    if place in _DATA and _is_zero(tensor):
+    if place in _DATA and is_zero(tensor):
         return f"zeros in the place of data of {op_name(node.domain, node.op_type)}"
-    if in_group_norm(node) and _is_filled(tensor, index == 1):
+    if in_group_norm(node) and is_filled(tensor, index == 1):
         return "leaves groups of channels as they are"
     spread = len(tensor.shape) == 0 and node not in value.consumers()
     if node.op_type in _HOLDERS and not spread:
         return None
     if tensor.size == 1 and not _is_bias(value, tensor, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
-    if _is_open_mask(tensor, node):
-        return "mask: zeros that are added to the scores of a Softmax"
-    if _is_mask(tensor):
-        return "mask: it holds infinities or huge numbers"
-    return _SWITCH if _is_switch(tensor, node) else None
-
-
-def _is_zero(tensor: ir.TensorProtocol) -> bool:
-    return _is_filled(tensor, 0)
-
-
-def _is_filled(tensor: ir.TensorProtocol, number: int) -> bool:
-    """Whether a tensor has one number throughout."""
-    return tensor.size <= _SCANNED and not np.any(tensor.numpy() != number)
-
-
-def _is_open_mask(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
-    """Whether a tensor is a mask that rules nothing out, as exporters write for full batches."""
-    if node.op_type != "Add" or len(tensor.shape) < 2:
-        return False
-    to_softmax = any(use.node.op_type == "Softmax" for use in node.outputs[0].uses())
-    return to_softmax and _is_zero(tensor)
-
-
-def _is_mask(tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor holds what is added to scores to rule them out."""
-    if tensor.size > _SCANNED:
-        return False
-    data = tensor.numpy().astype(np.float64, copy=False)
-    largest = max(data.max(), -data.min())
-    limit = _HUGE_FLOAT16 if tensor.dtype == DataType.FLOAT16 else _HUGE
-    return not np.isfinite(largest) or largest > limit
-
-
-def _is_switch(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
-    """Whether ones and zeros become a mask, as in (1 - tensor)·(-1e9)."""
-    if tensor.size > _SCANNED or not np.isin(tensor.numpy(), (0, 1)).all():
-        return False
-    behind = [one for one in followers(node, MOVERS | {"Mul", "Sub"}) if _is_mul(one)]
-    factors = [v.const_value for one in behind for v in one.inputs if v is not None]
-    return any(f is not None and f.dtype in FLOATS and f.size and _is_mask(f) for f in factors)
-
-
-def _is_mul(node: ir.Node) -> bool:
-    return node.domain == ONNX and node.op_type == "Mul"
+    return why_mask(tensor, node)
 
 
 def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:
