@@ -54,6 +54,38 @@ def test_modules_have_their_own_parameters_under_their_own_names():
     assert read_by(merged) == [["b.bias"], ["block.c.bias"]]
 
 
+PARTS = """(float[N, 2] x) => (float[N, 2] y)
+<float[4] "b.bias" = {0, 0, 0, 0}, int64[2] sizes = {2, 2}, int64[1] first = {0}> {
+    k, v = Split<axis=0>("b.bias", sizes)
+    row = Unsqueeze(v, first)
+    h = Add(x, k)
+    i = Mul(h, row)
+    j = Add(i, k)
+    y = Mul(j, row)
+}"""
+
+
+def test_modules_that_read_parts_of_one_parameter_have_parameters_of_their_own():
+    merged = in_modules(model(PARTS), "b", "b", "b", "b.inner", "block.c", "block.c")
+    del merged.graph[0].metadata_props[SCOPES]
+    assert separate(merged)
+    assert [n for names in read_by(merged) for n in names if "bias" in n] == [
+        "b.bias",
+        "block.c.bias",
+    ]
+    made = {v.name: node for node in merged.graph for v in node.outputs}
+    h, i, j, y = (made[name] for name in "hijy")
+    assert h.inputs[1].producer() is i.inputs[1].producer().inputs[0].producer()
+    assert j.inputs[1].producer() is y.inputs[1].producer().inputs[0].producer()
+    assert h.inputs[1].producer() is not j.inputs[1].producer()
+    onnx.checker.check_model(ir.to_proto(merged), full_check=True)
+
+
+@pytest.mark.parametrize("modules", [["b"] * 6, ["b"] * 4 + ["b.c"] * 2])
+def test_a_module_and_those_in_it_share_the_parts_of_its_parameter(modules):
+    assert not separate(in_modules(model(PARTS), *modules))
+
+
 def test_a_module_that_is_called_twice_shares_its_parameter():
     assert not separate(in_modules(model(layers()), "b", "b"))
 

@@ -21,6 +21,10 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 _LEAVES = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
 """What the inputs of a BatchNormalization are called."""
 _STATISTICS = (3, 4)
+_MOVERS = frozenset(
+    {"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators that exporters merge, too, once they read the same tensor."""
 
 Use = tuple[ir.Node, int]
 
@@ -29,8 +33,8 @@ def separate(model: ir.Model) -> bool:
     """Give layers tensors of their own where an exporter merged them, in place; whether it did.
 
     Three cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
-    of several modules read, and the running statistics of a BatchNormalization if anything else
-    reads them.
+    of several modules read, itself or a part that one node takes for all of them, and the running
+    statistics of a BatchNormalization if anything else reads them.
     """
     graph = model.graph
     before = len(graph.initializers)
@@ -38,7 +42,11 @@ def separate(model: ir.Model) -> bool:
         for node in list(graph):
             _from_identity(graph, node)
         for value in list(graph.initializers.values()):
-            if len(value.uses()) > 1 and not value.is_graph_input() and _is_uniform(value):
+            if value.is_graph_input() or not _may_be_shared(value) or not _is_uniform(value):
+                continue
+            for mover in _movers(value):
+                _own_mover(graph, mover, str(value.name).rpartition(".")[0])
+            if len(value.uses()) > 1:
                 _by_module(graph, value)
         for node in list(graph):
             if _is(node, "BatchNormalization") and len(node.inputs) > max(_STATISTICS):
@@ -77,6 +85,57 @@ def _from_identity(graph: ir.Graph, node: ir.Node) -> None:
     own = _copy(graph, given, name)
     result.replace_all_uses_with(own)
     graph.remove(node, safe=True)
+
+
+def _may_be_shared(value: ir.Value) -> bool:
+    return len(value.uses()) > 1 or bool(_movers(value))
+
+
+def _movers(value: ir.Value) -> list[ir.Node]:
+    """Nodes that take parts of a value, or give it another shape."""
+    uses = value.uses()
+    return [n for n, index in uses if index == 0 and n.domain == ONNX and n.op_type in _MOVERS]
+
+
+def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
+    """Copy a node that moves a tensor of one module for all others that read what it makes.
+
+    Modules inside its owner are given the tensor on purpose.
+    """
+    for mover in [one for value in node.outputs for one in _movers(value)]:
+        _own_mover(graph, mover, owner)
+    if node.graph is not graph or any(value.is_graph_output() for value in node.outputs):
+        return
+    readers: dict[str, list[tuple[int, Use]]] = {}
+    for position, value in enumerate(node.outputs):
+        for reader, index in value.uses():
+            module = _module(reader) or owner
+            inside = f"{module}.".startswith(f"{owner}." if owner else "")
+            group = readers.setdefault(owner if inside else module, [])
+            group.append((position, (reader, index)))
+    kept = owner if owner in readers else next(iter(readers), owner)
+    for module, places in readers.items():
+        if module != kept:
+            _copy_for(graph, node, places)
+
+
+def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> None:
+    """A copy of a node for some of its readers, whose module it tells as its own."""
+    scopes = places[0][1][0].metadata_props[_SCOPES]
+    copied = ir.Node(
+        node.domain,
+        node.op_type,
+        node.inputs,
+        list(node.attributes.values()),
+        num_outputs=len(node.outputs),
+        doc_string=node.doc_string,
+        metadata_props={**node.metadata_props, _SCOPES: scopes},
+    )
+    for old, new in zip(node.outputs, copied.outputs, strict=True):
+        new.name, new.type, new.shape = unique_name(graph, str(old.name)), old.type, old.shape
+    graph.insert_after(node, copied)
+    for position, (reader, index) in places:
+        reader.replace_input_with(index, copied.outputs[position])
 
 
 def _by_module(graph: ir.Graph, value: ir.Value) -> None:
