@@ -36,6 +36,10 @@ def test_arguments_come_in_the_order_of_the_plan() -> None:
         ({}, "no value for input 'k', 'x'"),
         ({"x": x(2, 3), "k": k(), "z": k()}, "the model has no input 'z'"),
         ({"x": x(2, 3).double(), "k": k()}, r"'x' must be tensor\(float\), got tensor\(double\)"),
+        (
+            {"x": np.full((2, 3), "1"), "k": k()},
+            r"'x' must be tensor\(float\), got tensor\(string\)",
+        ),
         ({"x": x(2, 3), "k": k().int()}, r"'k' must be tensor\(int64\), got tensor\(int32\)"),
         ({"x": x(3), "k": k()}, r"'x' must have shape \[N, 3\], got \[3\]"),
         ({"x": x(2, 3, 1), "k": k()}, r"'x' must have shape \[N, 3\], got \[2, 3, 1\]"),

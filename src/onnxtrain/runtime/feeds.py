@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -66,7 +67,7 @@ class Feeds:
                 raise FeedError(f"input '{argument.name}' is a sequence: give a list of tensors")
             return [self._fitted(argument, type_.elem_type, item) for item in value]
         tensor = _tensor(argument, type_, value)
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, (torch.Tensor, np.ndarray)):
             _check_type(argument, type_, tensor)
             _check_shape(argument, tensor)
         return self._place(argument, tensor)
@@ -118,21 +119,27 @@ def _plain(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any
         ) from None
 
 
-def _check_type(argument: Argument, type_: ir.TypeProtocol | None, tensor: torch.Tensor) -> None:
+def _check_type(
+    argument: Argument, type_: ir.TypeProtocol | None, value: torch.Tensor | npt.NDArray[Any]
+) -> None:
+    """Refuse another element type; numpy arrays hold text, tensors numbers."""
     if not isinstance(type_, ir.TensorType):
         return
-    try:
-        expected = to_torch(type_.dtype)
-    except TypeError:
-        return
-    if tensor.dtype != expected:
+    have = from_torch(value.dtype) if isinstance(value, torch.Tensor) else DataType.STRING
+    wanted = type_.dtype
+    if have != DataType.STRING and wanted != DataType.STRING:
+        try:
+            wanted = from_torch(to_torch(wanted))
+        except TypeError:
+            return
+    if have != wanted:
         raise FeedError(
             f"input '{argument.name}' must be {type_string(argument.type)}, "
-            f"got tensor({dtype_name(from_torch(tensor.dtype))})"
+            f"got tensor({dtype_name(have)})"
         )
 
 
-def _check_shape(argument: Argument, tensor: torch.Tensor) -> None:
+def _check_shape(argument: Argument, tensor: torch.Tensor | npt.NDArray[Any]) -> None:
     if argument.shape is None:
         return
     fits = len(argument.shape) == tensor.ndim and all(
