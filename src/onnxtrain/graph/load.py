@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
+from onnxtrain.graph.folded import tie
 from onnxtrain.graph.merged import separate
 from onnxtrain.graph.mistaken import what_it_is
 from onnxtrain.graph.order import ordered
@@ -57,13 +58,15 @@ def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
 def load_source(source: ModelLike) -> Source:
     """Load a model to be trained and keep what it was read from, for callers that write it back.
 
-    Layers whose weights an exporter merged have their own, see ``graph.merged``.
+    Layers whose weights an exporter merged have their own, see ``graph.merged``; what it computed
+    from a weight is made of it again, see ``graph.folded``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
-    if separate(loaded.model) and loaded.proto is not None:
+    tied, separated = tie(loaded.model), separate(loaded.model)
+    if (tied or separated) and loaded.proto is not None:
         return dataclasses.replace(loaded, proto=maps.written(loaded.model))
     return loaded
 

@@ -1,0 +1,94 @@
+"""Weights of which an exporter made a second tensor, by computing another form of them.
+
+A parameter that is read as it is and transposed (an embedding that also gives the scores, a layer
+that is called with inputs of different ranks) becomes two tensors once the exporter has computed
+the transposed one. That is right for a model that only runs; training would let them drift apart.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.edit import unique_name
+from onnxtrain.types import FLOATS
+
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+"""Where torch's exporter writes what it computed a tensor from."""
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+
+def tie(model: ir.Model) -> bool:
+    """Make of a parameter again what an exporter computed from it, in place; whether it did.
+
+    That is: what is the parameter transposed or in another shape, if it is still read itself.
+    """
+    graph = model.graph
+    found = False
+    for value in list(graph.initializers.values()):
+        node = _way(graph, value)
+        if node is not None:
+            _make(graph, value, node)
+            found = True
+    return found
+
+
+def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
+    """A node that makes a tensor of the parameter that it was computed from, if there is one."""
+    if value.is_graph_input() or value.is_graph_output() or not value.uses():
+        return None
+    made = value.const_value
+    if made is None or made.dtype not in FLOATS:
+        return None
+    for name in _sources(value):
+        parameter = graph.initializers.get(name)
+        if parameter is None or not _is_read_parameter(parameter):
+            continue
+        tensor = parameter.const_value
+        assert tensor is not None
+        old, new = tensor.numpy(), made.numpy()
+        if (old == old.flat[0]).all():
+            continue  # equal numbers do not tell how they were moved
+        if old.ndim == 2 and np.array_equal(old.T, new):
+            return ir.node("Transpose", [parameter], {"perm": [1, 0]})
+        if old.shape != new.shape and np.array_equal(old.ravel(), new.ravel()):
+            return ir.node("Reshape", [parameter, _shape(graph, value)])
+    return None
+
+
+def _sources(value: ir.Value) -> list[str]:
+    text = value.metadata_props.get(_FOLDED)
+    try:
+        names = ast.literal_eval(text) if text else []
+    except (SyntaxError, ValueError):
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _is_read_parameter(value: ir.Value) -> bool:
+    tensor = value.const_value
+    told = value.metadata_props.get(_KIND) == "PARAMETER" and not value.is_graph_input()
+    return told and tensor is not None and tensor.size > 0 and bool(value.uses())
+
+
+def _shape(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    """The shape of a tensor as a constant."""
+    assert value.const_value is not None
+    name = unique_name(graph, f"{value.name}_shape")
+    sizes = ir.Tensor(np.array(value.const_value.shape.numpy(), np.int64), name=name)
+    shape = ir.Value(name=name, const_value=sizes, type=ir.TensorType(ir.DataType.INT64))
+    graph.register_initializer(shape)
+    return shape
+
+
+def _make(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
+    """Let a node make what was a constant."""
+    name = str(value.name)
+    result = node.outputs[0]
+    result.type, result.shape = value.type, value.shape
+    graph.initializers.pop(name)
+    value.replace_all_uses_with(result)
+    value.name, result.name = f"{name}_replaced", name
+    graph.insert_before(graph[0], node)

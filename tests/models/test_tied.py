@@ -1,0 +1,58 @@
+"""A parameter that a module reads in two forms trains as one, though its file has two tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pathlib
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import nn
+
+from onnxtrain import Trainer
+
+
+class Tied(nn.Module):
+    """An embedding that gives the scores, too, and a layer for vectors and for sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.layer = nn.Linear(4, 4)
+        self.scores = nn.Linear(4, 7, bias=False)
+        self.scores.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.layer(self.embedding(tokens)).tanh()
+        return self.scores(hidden + self.layer(hidden.mean(1))[:, None])
+
+
+def loss(outputs: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    (y,) = outputs.values()
+    return nn.functional.cross_entropy(y.flatten(0, 1), batch["tokens"].flatten())
+
+
+def test_tied_parameters_stay_tied(tmp_path: pathlib.Path) -> None:
+    torch.manual_seed(0)
+    module, tokens = Tied(), torch.randint(7, (3, 5))
+    path, trained = tmp_path / "tied.onnx", tmp_path / "trained.onnx"
+    with contextlib.redirect_stdout(io.StringIO()):
+        program = torch.onnx.export(module.eval(), (tokens,), dynamo=True, input_names=["tokens"])
+    assert program is not None
+    program.save(path)
+    trainer = Trainer(path, loss=loss, optimizer="sgd", lr=0.5, device="cpu")
+    assert sorted(p.numel() for p in trainer.parameters.values()) == [4, 16, 28]
+    peer = copy.deepcopy(module)
+    steps = torch.optim.SGD(peer.parameters(), lr=0.5)
+    for _ in range(4):
+        steps.zero_grad()
+        expected = loss({"y": peer(tokens)}, {"tokens": tokens})
+        expected.backward()
+        steps.step()
+        torch.testing.assert_close(trainer.step({"tokens": tokens}), expected.detach())
+    trainer.save(trained)
+    (found,) = onnxruntime.InferenceSession(trained).run(None, {"tokens": tokens.numpy()})
+    np.testing.assert_allclose(found, peer(tokens).detach(), rtol=1e-4, atol=1e-5)
