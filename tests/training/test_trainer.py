@@ -178,6 +178,11 @@ def test_an_optimizer_block():
         ({"optimizer": 3}, "not int"),
         ({"optimizer": onnxblock.optim.SGD(), "clip_grad_norm": 1.0}, "to the optimizer block"),
         ({"batch_norm": "eval"}, "batch_norm is one of train, freeze, not 'eval'"),
+        ({"lr": -0.1}, "lr must be a number of at least 0, not -0.1"),
+        ({"lr": "0.1"}, "lr must be a number of at least 0, not '0.1'"),
+        ({"lr": None}, "lr must be a number"),
+        ({"weight_decay": float("nan")}, "weight_decay must be a number"),
+        ({"clip_grad_norm": [1.0]}, r"clip_grad_norm must be a number .* not \[1.0\]"),
     ],
 )
 def test_options_that_cannot_be(options, message):

@@ -209,6 +209,21 @@ def _with_loss(
         return grafted(model, proto, accessor.model), names
 
 
+def check_numbers(**options: Any) -> None:
+    """Refuse options that are no numbers of at least 0.
+
+    Raises:
+        OptionError: if there is one.
+    """
+    for name, given in options.items():
+        try:
+            number = float(given)
+        except (TypeError, ValueError):
+            number = math.nan
+        if isinstance(given, str) or not number >= 0:
+            raise OptionError(f"{name} must be a number of at least 0, not {given!r}")
+
+
 def build_optimizer(
     optimizer: str | Any,
     model: ir.Model,

@@ -23,7 +23,13 @@ from onnxtrain.runtime.profile import Profiler
 from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, samples
-from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
+from onnxtrain.training.build import (
+    LossLike,
+    build_optimizer,
+    build_training,
+    check_numbers,
+    working_copy,
+)
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
@@ -100,6 +106,8 @@ class Trainer:
     ) -> None:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
+        limit = 0.0 if clip_grad_norm is None else clip_grad_norm
+        check_numbers(lr=lr, weight_decay=weight_decay, clip_grad_norm=limit)
         self.shares = None if groups is None or groups.world_size == 1 else Shares(groups)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         scaling = loss_scale_of(loss_scale, precision, device_of(place))
