@@ -34,7 +34,7 @@ def resize(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Resize", until=10)
 def resize_10(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """The first version read position i/scale, rounded down."""
+    """The first version read position i/scale, rounded down, or up where the axis shrinks."""
     return to_first(node, _asymmetric(op, node, dy, node.inputs[1]))
 
 
@@ -55,7 +55,7 @@ def _asymmetric(op: Ops, node: ir.Node, dy: ir.Value, scales: Grad) -> ir.Value:
         scales,
         mode=attribute(node, "mode", "nearest"),
         coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
+        nearest_mode="by_scale",
         _domain=MS,
     )
 

@@ -62,7 +62,7 @@ def _numbers(x: Tensor) -> Tensor:
 
 
 def _as_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.view_as_real(values).to(dtype)
+    return torch.view_as_real(values.resolve_conj()).to(dtype)
 
 
 def _spectrum(x: Tensor, length: int | None, axis: int, onesided: int) -> Tensor:

@@ -11,7 +11,7 @@ from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.kernels.tensor.indices import add_at, sum_rows, wrapped
-from onnxtrain.kernels.tensor.movable import movable
+from onnxtrain.kernels.tensor.movable import movable, picked
 from onnxtrain.types import FLOATS, INTS, MS, OWN
 
 
@@ -21,7 +21,7 @@ def gather(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     axis = axis_of(axis, data.ndim)
     index = wrapped(indices, data.shape[axis]).reshape(-1)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    return data.index_select(axis, index).reshape(shape)
+    return picked(data, axis, index).reshape(shape)
 
 
 @kernel("ShrunkenGather", domain=MS, Tind=INTS)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.indices import flat_rows, sum_rows
+from onnxtrain.kernels.tensor.movable import picked
 from onnxtrain.types import FLOATS, INTS, MS
 
 
@@ -19,7 +20,7 @@ def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     rows = flat_rows(indices, indexed, data.shape[:batch_dims])
     rest = data.shape[batch_dims + len(indexed) :]
     table = data.reshape(math.prod(data.shape[:batch_dims]) * math.prod(indexed), *rest)
-    return table.index_select(0, rows).reshape((*indices.shape[:-1], *rest))
+    return picked(table, 0, rows).reshape((*indices.shape[:-1], *rest))
 
 
 @kernel("GatherNDGrad", domain=MS, host=["shape"], needs=["deterministic"], T=FLOATS)

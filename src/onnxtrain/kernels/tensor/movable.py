@@ -13,3 +13,8 @@ def movable(x: Tensor) -> Tensor:
     if x.dtype.is_floating_point and x.dtype.itemsize == 1:
         return x.view(torch.uint8)
     return as_signed(x)
+
+
+def picked(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """The slices at an index along an axis, of any type."""
+    return movable(x).index_select(axis, index).view(x.dtype)

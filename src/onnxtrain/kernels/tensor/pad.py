@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axes_of, scalar
+from onnxtrain.kernels.tensor.movable import picked
 from onnxtrain.types import INTS
 
 
@@ -60,7 +61,7 @@ def pad(
         return _in_constant(data, before, after, value)
     for axis in range(data.ndim):
         if before[axis] or after[axis]:
-            data = data.index_select(axis, _source(data, axis, before[axis], after[axis], mode))
+            data = picked(data, axis, _source(data, axis, before[axis], after[axis], mode))
     return data
 
 

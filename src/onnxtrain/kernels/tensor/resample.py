@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.tensor.indices import add_at
+from onnxtrain.kernels.tensor.movable import picked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Sampling:
     Attributes:
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: How a position of the output becomes one of the input.
-        nearest_mode: How ``nearest`` rounds.
+        nearest_mode: How ``nearest`` rounds; ``by_scale`` is down, or up where the axis shrinks.
         cubic_a: The coefficient of ``cubic``.
         exclude_outside: Whether weights outside of the input count as zero.
         antialias: Whether the filter grows when the output is smaller.
@@ -72,7 +73,7 @@ class Taps:
     def apply(self, x: Tensor) -> Tensor:
         """The map."""
         if self.weights is None:
-            return x.index_select(self.axis.index, self.places[0])
+            return picked(x, self.axis.index, self.places[0])
         weights = self._shaped(self.weights, x)
         total = x.index_select(self.axis.index, self.places[0]) * weights[0]
         for place, weight in zip(self.places[1:], weights[1:], strict=True):
@@ -104,7 +105,7 @@ def taps(axis: Axis, how: Sampling, device: torch.device) -> Taps:
     if how.coordinates == "tf_crop_and_resize":
         outside = (at < 0) | (at > axis.size - 1)
     if how.mode == "nearest":
-        places = _rounded(at, how.nearest_mode).to(torch.int64)
+        places = _rounded(at, how.nearest_mode, axis.scale).to(torch.int64)
         return Taps(axis, places.clamp(0, axis.size - 1)[None], None, outside)
     places, weights = _filter(at, axis, how)
     if how.exclude_outside:
@@ -136,7 +137,9 @@ def _source(axis: Axis, coordinates: str, device: torch.device) -> Tensor:
     raise ValueError(f"coordinate_transformation_mode '{coordinates}' is unknown")
 
 
-def _rounded(at: Tensor, mode: str) -> Tensor:
+def _rounded(at: Tensor, mode: str, scale: float) -> Tensor:
+    if mode == "by_scale":
+        return torch.ceil(at) if scale < 1 else torch.floor(at)
     if mode == "round_prefer_floor":
         return torch.ceil(at - 0.5)
     if mode == "round_prefer_ceil":

@@ -33,9 +33,9 @@ def upsample_7(x: Tensor, *, scales: tuple[float, ...], mode: str = "nearest") -
 @kernel("Resize", since=10, until=10, host=["scales"], T=FIXED)
 @kernel("Upsample", since=9, host=["scales"], T=FIXED)
 def resize_10(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
-    """Output position i reads input position i / scale (rounded down, or between two)."""
+    """Output position i reads input position i / scale (or between two): rounded down, or up if smaller."""
     axes = _scaled(x.shape, range(x.ndim), scales)
-    return _resize(x, axes, Sampling(mode, coordinates="asymmetric", nearest_mode="floor"))
+    return _resize(x, axes, Sampling(mode, coordinates="asymmetric", nearest_mode="by_scale"))
 
 
 @kernel("Resize", since=11, host=["roi", "scales", "sizes"], T1=FIXED)

@@ -10,7 +10,7 @@ from torch import Tensor
 from onnxtrain.kernels.precision import from_order, in_order
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of, scalar
-from onnxtrain.kernels.tensor.movable import movable
+from onnxtrain.kernels.tensor.movable import movable, picked
 from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 
 
@@ -59,7 +59,7 @@ def compress(input: Tensor, condition: Tensor, *, axis: int | None = None) -> Te
     if axis is None:
         input, axis = input.reshape(-1), 0
     axis = axis_of(axis, input.ndim)
-    return input.index_select(axis, condition[: input.shape[axis]].nonzero().squeeze(1))
+    return picked(input, axis, condition[: input.shape[axis]].nonzero().squeeze(1))
 
 
 @kernel("Unique", since=11, outputs=4, T=FIXED)

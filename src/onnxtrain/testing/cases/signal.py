@@ -60,6 +60,7 @@ DFT = [
     Case("DFT", [normal(2, 6, 2), _number(9)], _dft, name="filled", gradient=False),
     Case("DFT", [normal(2, 6, 1)], _dft, {"onesided": 1}, gradient=False),
     Case("DFT", [normal(2, 6, 2)], _dft, {"inverse": 1}, gradient=False),
+    Case("DFT", [normal(2, 6, 1)], _dft, {"inverse": 1}, name="real-inverse", gradient=False),
     Case("DFT", [normal(2, 6, 1)], _dft_17, {"axis": 0}, opset=17, gradient=False),
     Case("DFT", [normal(2, 5, 3, 1)], _dft_17, {"onesided": 1}, opset=19, gradient=False),
 ]

@@ -75,6 +75,7 @@ _GATHER = [
     Case("Gather", [normal(2, 5, 3), _index(2, 2, size=3)], _gather, {"axis": -1}),
     Case("Gather", [normal(5, 3), given(-2)], _gather, name="scalar-index"),
     Case("Gather", [normal(5), given(3)], _gather, name="to-scalar"),
+    Case("Gather", [halves(5), _index(4, size=5)], _gather, name="vector", dtypes=FIXED),
     Case("Gather", [normal(5, 3), _index(0, size=5)], _gather, name="no-index"),
     Case("Gather", [normal(5, 3), _index(4, size=5).typed(DataType.INT32)], _gather, name="int32"),
     Case("Gather", [normal(5, 3), _index(4, size=5)], _gather, opset=7, dtypes=OLD_FLOATS),
@@ -178,7 +179,9 @@ _ELEMENTS = [
 _ND = [
     Case("GatherND", [halves(3, 4, 2), _index(5, 2, size=3)], _gather_nd, dtypes=FIXED),
     Case("GatherND", [normal(3, 4), _index(2, 3, 1, size=3)], _gather_nd, name="rows"),
-    Case("GatherND", [normal(3, 4, 5), _index(2, 3, size=3)], _gather_nd, name="elements"),
+    Case(
+        "GatherND", [halves(3, 4, 5), _index(2, 3, size=3)], _gather_nd, name="elements", dtypes=FIXED
+    ),
     Case("GatherND", [normal(2, 3, 4), _index(2, 5, 1, size=3)], _gather_nd, {"batch_dims": 1}),
     Case("GatherND", [normal(2, 3, 4), _index(2, 3, 2, 1, size=4)], _gather_nd, {"batch_dims": 2}),
     Case(

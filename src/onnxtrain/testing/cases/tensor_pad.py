@@ -91,6 +91,14 @@ _PAD = (
         ),
         Case(
             "Pad",
+            [halves(4), shape_input(1, 2)],
+            _padded,
+            {"mode": "reflect"},
+            name="vector",
+            dtypes=FIXED,
+        ),
+        Case(
+            "Pad",
             [normal(2, 3), shape_input(7, 5, 8, 6)],
             _padded,
             {"mode": "wrap"},

@@ -111,6 +111,7 @@ def _row(at: Fraction, size: int, scale: Fraction, how: dict[str, Any]) -> list[
             "round_prefer_ceil": math.floor(at + Fraction(1, 2)),
             "floor": math.floor(at),
             "ceil": math.ceil(at),
+            "by_scale": math.ceil(at) if scale < 1 else math.floor(at),
         }[how.get("nearest_mode", "round_prefer_floor")]
         row[min(max(place, 0), size - 1)] = Fraction(1)
         return [float(weight) for weight in row]
@@ -158,7 +159,7 @@ def _upsampled(x: Tensor, scales: Any, *, mode: str = "nearest") -> Tensor:
         scales=torch.as_tensor(scales, dtype=torch.float32),
         mode=mode,
         coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
+        nearest_mode="by_scale",
     )
 
 

@@ -143,9 +143,10 @@ _FOUND = (
         ),
         Case(
             "Compress",
-            [normal(2, 3), given([False, True, False, False, True])],
+            [halves(2, 3), given([False, True, False, False, True])],
             _compress,
             name="flat",
+            dtypes=FIXED,
             gradient=False,
         ),
         Case(
