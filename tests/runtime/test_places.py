@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from onnxtrain.errors import NoKernelError
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
@@ -63,6 +64,13 @@ def test_several_outputs() -> None:
 def test_sequences_of_strings() -> None:
     (y,) = run("s = SplitToSequence<axis=0>(x)  i = Constant<value_int=1>()  y = SequenceAt(s, i)")
     np.testing.assert_array_equal(y, WORDS[1:])
+
+
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+def test_strings_are_not_reduced(op: str) -> None:
+    i = "i = Constant<value = int64[2,1] {1, 0}>()"
+    with pytest.raises(NoKernelError, match=f"{op} of strings with reduction 'min', node 'n'"):
+        run(f'{i}  [n] y = {op}<reduction="min">(x, i, x)', "string[2,3] y")
 
 
 def test_an_output_is_never_the_caller_s_array() -> None:

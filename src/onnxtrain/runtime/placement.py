@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.errors import NoKernelError
 from onnxtrain.kernels.registry import Kernel
 from onnxtrain.runtime.render import parameter
-from onnxtrain.types import ONNX, DataType
+from onnxtrain.types import ONNX, DataType, op_name
 
 
 def is_text(value: ir.Value | None) -> bool:
@@ -17,9 +18,19 @@ def is_text(value: ir.Value | None) -> bool:
 
 
 def moves_text(node: ir.Node, kernel: Kernel) -> bool:
-    """Whether a node gets strings that its kernel cannot read, only move."""
+    """Whether a node gets strings that its kernel cannot read, only move.
+
+    Raises:
+        NoKernelError: if the node would reduce them.
+    """
     if kernel.text or node.domain != ONNX or not any(is_text(value) for value in node.inputs):
         return False
+    reduction = node.attributes.get_string("reduction", "none")
+    if reduction != "none":
+        raise NoKernelError(
+            f"no kernel for {op_name(node.domain, node.op_type)} of strings with "
+            f"reduction '{reduction}', node '{node.name}'\n  strings run with reduction 'none'"
+        )
     return not subgraphs(node)
 
 
