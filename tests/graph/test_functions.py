@@ -161,3 +161,23 @@ def test_sessions_use_bodies_where_their_registry_has_no_kernel() -> None:
     proto = ir.to_proto(model(text))
     (y,) = InferenceSession(proto, registry=KernelRegistry(kernels)).run(None, {"x": X})
     np.testing.assert_allclose(y, X * np.clip(X / 6 + 0.5, 0, 1), rtol=1e-6)
+
+
+PASSING = {
+    "(a) => (a, b) { b = Neg(a) }": "y, z = own.F(x)",
+    "(a) => (b, b) { b = Neg(a) }": "y, z = own.F(x)",
+    "(a) => (a) { }": "y = own.F(x)  z = own.F(y)",
+    "(a) => (b, a, b) { b = Neg(a) }": "y, z = own.F(x)",
+    "(a) => (b, c) { b = Neg(a)  c = Exp(b) }": "y = own.F(x)  z = own.F(y)",
+    "(a) => (b, c) { b = Neg(a)  c = Abs(b) }": '"", y = own.F(x)  z = own.F(y)',
+}
+
+
+@pytest.mark.parametrize("body", PASSING)
+def test_outputs_may_be_inputs_or_twice_the_same_or_left_out(body: str) -> None:
+    function = f'<domain: "own", opset_import: ["": 21]> F {body}'
+    main = f"(float[3] x) => (float[3] y, float[3] z) {{ {PASSING[body]} }}"
+    proto = with_functions(main, function)
+    found = InferenceSession(proto).run(None, {"x": X})
+    expected = onnx.reference.ReferenceEvaluator(proto).run(None, {"x": X})
+    np.testing.assert_array_equal(found, expected)

@@ -202,3 +202,30 @@ def test_initializers_that_are_inputs_too_need_not_be_fed() -> None:
     runs = session(proto)
     assert [a.name for a in runs.get_inputs()] == ["x"]
     assert runs.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(("ir_version", "names"), [(3, []), (4, ["s"])])
+def test_initializers_that_are_inputs_too_may_be_fed(ir_version: int, names: list[str]) -> None:
+    proto = model("(float[2,3] x) => (float y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
+    proto.ir_version = ir_version
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.INT64, ["N"]))
+    runs, x = InferenceSession(proto), np.zeros((2, 3), np.float32)
+    assert [a.name for a in runs.get_inputs()] == ["x"]
+    assert [a.name for a in runs.get_overridable_initializers()] == names
+    assert runs.run(None, {"x": x})[0].shape == (3, 2)
+    if names:
+        assert runs.run(None, {"x": x, "s": np.array([6])})[0].shape == (6,)
+    else:
+        with pytest.raises(FeedError, match="no input 's'"):
+            runs.run(None, {"x": x, "s": np.array([6])})
+    assert runs.run(None, {"x": x})[0].shape == (3, 2)
+
+
+def test_external_data_of_an_onnx_ir_model_is_found(tmp_path: pathlib.Path) -> None:
+    proto = model("(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    weight = onnx.numpy_helper.from_array(np.array([1, 2], np.float32), "w")
+    proto.graph.initializer[0].CopyFrom(weight)
+    onnx.save(proto, tmp_path / "model.onnx", **options)
+    loaded = ir.load(tmp_path / "model.onnx")
+    assert InferenceSession(loaded).run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]

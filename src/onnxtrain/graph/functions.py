@@ -5,7 +5,7 @@ Both go through the same inliner: the body of a schema becomes a function of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -20,6 +20,7 @@ from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.infer import infer
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.types import ONNX
 
 DEEPEST = 16
 """Bodies may use operators that have bodies; no chain of them is this long."""
@@ -34,6 +35,10 @@ def inline_functions(model: ir.Model) -> None:
     """
     if not model.functions:
         return
+    for function in model.functions.values():
+        _separate_outputs(function, model.opset_imports)
+        _all_outputs(function.all_nodes(), model.functions)
+    _all_outputs(all_nodes(model.graph), model.functions)
     fits = [_take_opsets(function, model.opset_imports) for function in model.functions.values()]
     try:
         if all(fits):
@@ -43,6 +48,32 @@ def inline_functions(model: ir.Model) -> None:
     except (ir.passes.InvariantError, RuntimeError, ValueError) as error:
         raise GraphError(f"cannot inline the functions of the model: {error}") from error
     model.functions.clear()
+
+
+def _separate_outputs(function: ir.Function, imports: dict[str, int]) -> None:
+    """Let a node make every output: what a call gives has a name of its own."""
+    taken = set(function.inputs)
+    for index, value in enumerate(function.outputs):
+        if value in taken:
+            copy = ir.node("Identity", [value])
+            copy.outputs[0].name = f"{value.name}_{index}"
+            function.append(copy)
+            function.outputs[index] = copy.outputs[0]
+            function.opset_imports.setdefault(ONNX, imports.get(ONNX, 1))
+        taken.add(value)
+
+
+def _all_outputs(
+    nodes: Iterable[ir.Node], functions: Mapping[ir.OperatorIdentifier, ir.Function]
+) -> None:
+    """Give calls that leave out outputs of a function all of them, without a name so far."""
+    for node in nodes:
+        function = functions.get(node.op_identifier())
+        if function is None:
+            continue
+        node.resize_outputs(max(len(node.outputs), len(function.outputs)))
+        for value in node.outputs:
+            value.name = value.name or None
 
 
 def _converted(model: ir.Model) -> ir.Graph:

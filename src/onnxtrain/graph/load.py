@@ -18,6 +18,7 @@ from onnxtrain.graph.merged import separate
 from onnxtrain.graph.mistaken import what_it_is
 from onnxtrain.graph.order import ordered
 from onnxtrain.graph.sparse import dense
+from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs, all_nodes
 from onnxtrain.types import ML, MS
 
@@ -49,8 +50,11 @@ def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
 
     Raises:
         ModelError: if it is not a usable ONNX model.
+        GraphError: if the graph of a model to be copied breaks a rule.
     """
     if isinstance(source, ir.Model):
+        if own:
+            verify(source)
         return source.clone() if own else source
     return _loaded(source).model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from onnxtrain.runtime.io_binding import IOBinding
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import ProviderLike, SessionOptions, choose_provider
 from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.overriding import Overriding
 from onnxtrain.runtime.plan import Argument
 from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
@@ -64,10 +66,15 @@ class InferenceSession:
         self._provider, self._device = choose_provider(providers, provider_options)
         if self._options.intra_op_num_threads:
             torch.set_num_threads(self._options.intra_op_num_threads)
-        model = load_model(path_or_bytes)
-        if model is path_or_bytes:
-            model = ir.from_proto(ir.to_proto(model))
-        self._meta = model
+        model = load_model(path_or_bytes, own=True)
+        again = functools.partial(
+            InferenceSession,
+            sess_options=self._options,
+            providers=providers,
+            provider_options=provider_options,
+            registry=registry,
+        )
+        self._overriding = Overriding(model, again)
         lowering = LowerOptions(
             self._provider, self._options.use_deterministic_compute, self._options.reuse_storage
         )
@@ -82,6 +89,10 @@ class InferenceSession:
     def get_inputs(self) -> list[NodeArg]:
         """Inputs that ``run`` takes."""
         return [_node_arg(a) for a in self.plan.inputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that ``run`` takes as inputs too, and uses where none is given."""
+        return [_node_arg(value) for value in self._overriding.values]
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs that ``run`` gives."""
@@ -116,6 +127,8 @@ class InferenceSession:
     ) -> list[Any]:
         """Run the model; torch tensors out, on the session's device, without copies."""
         picked = self._picked(output_names)
+        if given := self._overriding.among(input_feed):
+            return self._overriding.session(given).run_torch(output_names, input_feed)
         arguments = self._feeds(input_feed)
         with deterministic(self._options.use_deterministic_compute):
             runner = self._profiler or self._program
@@ -172,12 +185,12 @@ class deterministic:
             torch.use_deterministic_algorithms(self._before)
 
 
-def _node_arg(argument: Argument) -> NodeArg:
+def _node_arg(argument: Argument | ir.Value) -> NodeArg:
     dims: list[int | str | None] = []
     is_tensor = isinstance(argument.type, ir.TensorType)
     for dim in (argument.shape or ()) if is_tensor else ():
         dims.append(dim if isinstance(dim, int) else dim.value)
-    return NodeArg(argument.name, type_string(argument.type), dims)
+    return NodeArg(argument.name or "", type_string(argument.type), dims)
 
 
 def _to_numpy(value: Any, type_: ir.TypeProtocol | None) -> Any:

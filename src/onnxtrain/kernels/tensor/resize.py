@@ -33,7 +33,10 @@ def upsample_7(x: Tensor, *, scales: tuple[float, ...], mode: str = "nearest") -
 @kernel("Resize", since=10, until=10, host=["scales"], T=FIXED)
 @kernel("Upsample", since=9, host=["scales"], T=FIXED)
 def resize_10(x: Tensor, scales: Sequence[float], *, mode: str = "nearest") -> Tensor:
-    """Output position i reads input position i / scale (or between two): rounded down, or up if smaller."""
+    """Output position i reads input position i / scale, or between two.
+
+    The nearest position is rounded down, or up where the axis shrinks.
+    """
     axes = _scaled(x.shape, range(x.ndim), scales)
     return _resize(x, axes, Sampling(mode, coordinates="asymmetric", nearest_mode="by_scale"))
 

@@ -180,7 +180,11 @@ _ND = [
     Case("GatherND", [halves(3, 4, 2), _index(5, 2, size=3)], _gather_nd, dtypes=FIXED),
     Case("GatherND", [normal(3, 4), _index(2, 3, 1, size=3)], _gather_nd, name="rows"),
     Case(
-        "GatherND", [halves(3, 4, 5), _index(2, 3, size=3)], _gather_nd, name="elements", dtypes=FIXED
+        "GatherND",
+        [halves(3, 4, 5), _index(2, 3, size=3)],
+        _gather_nd,
+        name="elements",
+        dtypes=FIXED,
     ),
     Case("GatherND", [normal(2, 3, 4), _index(2, 5, 1, size=3)], _gather_nd, {"batch_dims": 1}),
     Case("GatherND", [normal(2, 3, 4), _index(2, 3, 2, 1, size=4)], _gather_nd, {"batch_dims": 2}),
