@@ -55,6 +55,15 @@ def test_every_truncation_of_a_model_is_refused():
             InferenceSession(content[:length])
 
 
+@pytest.mark.parametrize(("dims", "words"), [([2, 3], "6 elements, but"), ([-1, 5], "-1, 5]")])
+def test_a_tensor_without_all_of_its_numbers(dims, words):
+    model = chain(helper.make_node("Add", ["m", "w"], ["y"]))
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [5], range(5)))
+    model.graph.initializer[-1].dims[:] = dims
+    with refused(errors.ModelError, "tensor 'w' should have", words, "the file holds 5"):
+        InferenceSession(model)
+
+
 def test_artifacts_of_a_file_that_is_no_model(tmp_path):
     (tmp_path / "model.onnx").write_bytes(NO_MODELS["half"])
     with refused(errors.ModelError, "model.onnx", "not an ONNX model"):

@@ -92,8 +92,25 @@ def test_feeds_of_a_session():
         session.run(None, {"x": x.astype(np.float64)})
     with refused(errors.FeedError, "cannot take a str for input 'x'"):
         session.run(None, {"x": "words"})
+    with refused(errors.FeedError, "'x' must be tensor(float), got tensor(string)"):
+        session.run(None, {"x": x.astype(str)})
+    with refused(errors.FeedError, "'x' must be tensor(float), got a dict"):
+        session.run(None, {"x": {}})
+    with refused(errors.FeedError, "cannot take a list for the feeds", "a mapping of names"):
+        session.run(None, [x])
     with refused(errors.FeedError, "no output 'z'", "outputs  y"):
         session.run(["z"], {"x": x})
+
+
+def test_feeds_of_strings():
+    node = helper.make_node("Identity", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "words", values[:1], values[1:]))
+    session = InferenceSession(model)
+    with refused(errors.FeedError, "'x' must be tensor(string), got tensor(int64)"):
+        session.run(None, {"x": np.array([1, 2])})
+    with refused(errors.FeedError, "'x' must have shape [2], got [1]"):
+        session.run(None, {"x": np.array(["a"])})
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", lambda outputs, batch: outputs["y"].sum()])

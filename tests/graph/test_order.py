@@ -25,7 +25,7 @@ def test_nodes_in_order_stay_where_they_are():
 
 
 def test_a_circle_is_refused():
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match=r"nodes wait for each other: '\w' -> '\w' -> '\w'"):
         load_model(proto("(float[2] x) => (float[2] y) { y = Add(x, h)  h = Neg(y) }"))
 
 

@@ -20,10 +20,20 @@ from onnxtrain.graph.order import ordered
 from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs, all_nodes
-from onnxtrain.types import ML, MS
+from onnxtrain.types import ML, MS, DataType
 
 _KNOWN_DOMAINS = {MS: 1, ML: onnx.defs.onnx_ml_opset_version()}
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+_FIELDS = {
+    DataType.FLOAT: "float_data",
+    DataType.DOUBLE: "double_data",
+    DataType.INT32: "int32_data",
+    DataType.INT64: "int64_data",
+    DataType.UINT64: "uint64_data",
+}
+"""Where numbers of a type are listed that are not held as bytes; others are packed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,11 +172,14 @@ def _name_apart(model: ir.Model, what: str) -> None:
 
 def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
     held, dtype, shape = tensor.raw.raw_data, tensor.dtype, tensor.shape
-    wanted = math.ceil(dtype.itemsize * math.prod(shape.numpy()))
-    if held and len(held) != wanted:
+    count, unit = math.prod(shape.numpy()), "elements"
+    found = count if dtype not in _FIELDS else len(getattr(tensor.raw, _FIELDS[dtype]))
+    if held:
+        count, found, unit = math.ceil(dtype.itemsize * count), len(held), "bytes"
+    if found != count or any(size < 0 for size in shape.numpy()):
         raise ModelError(
-            f"{what}: tensor '{tensor.name}' should have {wanted} bytes, "
-            f"but the file holds {len(held)}"
+            f"{what}: tensor '{tensor.name}' should have {count} {unit}, "
+            f"but the file holds {found}\n  its shape is {list(shape.numpy())}"
         )
     return ir.LazyTensor(
         lambda: tensor,

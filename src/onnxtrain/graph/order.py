@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import graphlib
+
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import reads
@@ -11,8 +13,20 @@ from onnxtrain.graph.walk import all_graphs
 def ordered(model: ir.Model) -> ir.Model:
     """Sort the nodes of graphs in which one reads what a later one makes, in place."""
     if any(_is_mixed_up(graph) for graph in all_graphs(model.graph)):
+        for graph in all_graphs(model.graph):
+            _refuse_circles(graph)
         model.graph.sort()
     return model
+
+
+def _refuse_circles(graph: ir.Graph) -> None:
+    own = set(graph)
+    makers = {node: own & {value.producer() for value in reads(node)} for node in graph}
+    try:
+        graphlib.TopologicalSorter(makers).prepare()
+    except graphlib.CycleError as error:
+        nodes = [f"'{node.name or node.outputs[0].name}'" for node in error.args[1]]
+        raise ValueError(f"nodes wait for each other: {' -> '.join(nodes)}") from None
 
 
 def _is_mixed_up(graph: ir.Graph) -> bool:

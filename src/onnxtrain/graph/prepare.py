@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnxtrain.graph.einsum import check_equations
 from onnxtrain.graph.embedded import define_embedded
 from onnxtrain.graph.functions import inline_functions
+from onnxtrain.graph.grammar import check_nodes
 from onnxtrain.graph.infer import find_types, infer
 from onnxtrain.graph.loops import settle_loops
 from onnxtrain.graph.misread import spell_out
@@ -29,6 +30,7 @@ def prepare(model: ir.Model) -> ir.Model:
     inline_functions(model)
     replace_withdrawn(model)
     tidy(model)
+    check_nodes(model)
     spell_out(model)
     check_equations(model)
     settle_loops(model)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -37,6 +36,11 @@ class Feeds:
         Raises:
             FeedError: if a feed is missing, unknown, or of the wrong type or shape.
         """
+        if not isinstance(feeds, Mapping):
+            raise FeedError(
+                f"cannot take a {type(feeds).__name__} for the feeds\n"
+                "  give a mapping of names of inputs to values"
+            )
         if feeds.keys() != self._names:
             self._explain_names(feeds)
         return [self.one(a, feeds[a.name]) for a in self._arguments]
@@ -67,7 +71,7 @@ class Feeds:
                 raise FeedError(f"input '{argument.name}' is a sequence: give a list of tensors")
             return [self._fitted(argument, type_.elem_type, item) for item in value]
         tensor = _tensor(argument, type_, value)
-        if isinstance(tensor, (torch.Tensor, np.ndarray)):
+        if isinstance(type_, ir.TensorType) or isinstance(tensor, torch.Tensor):
             _check_type(argument, type_, tensor)
             _check_shape(argument, tensor)
         return self._place(argument, tensor)
@@ -119,27 +123,22 @@ def _plain(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any
         ) from None
 
 
-def _check_type(
-    argument: Argument, type_: ir.TypeProtocol | None, value: torch.Tensor | npt.NDArray[Any]
-) -> None:
-    """Refuse another element type; numpy arrays hold text, tensors numbers."""
-    if not isinstance(type_, ir.TensorType):
+def _check_type(argument: Argument, type_: ir.TypeProtocol | None, tensor: Any) -> None:
+    if not isinstance(type_, ir.TensorType) or type_.dtype == DataType.UNDEFINED:
         return
-    have = from_torch(value.dtype) if isinstance(value, torch.Tensor) else DataType.STRING
-    wanted = type_.dtype
-    if have != DataType.STRING and wanted != DataType.STRING:
-        try:
-            wanted = from_torch(to_torch(wanted))
-        except TypeError:
-            return
-    if have != wanted:
+    if isinstance(tensor, torch.Tensor):
+        fits = type_.dtype != DataType.STRING and tensor.dtype == to_torch(type_.dtype)
+        found = f"tensor({dtype_name(from_torch(tensor.dtype))})"
+    else:
+        fits = type_.dtype == DataType.STRING and isinstance(tensor, np.ndarray)
+        found = "tensor(string)" if isinstance(tensor, np.ndarray) else f"a {type(tensor).__name__}"
+    if not fits:
         raise FeedError(
-            f"input '{argument.name}' must be {type_string(argument.type)}, "
-            f"got tensor({dtype_name(have)})"
+            f"input '{argument.name}' must be {type_string(argument.type)}, got {found}"
         )
 
 
-def _check_shape(argument: Argument, tensor: torch.Tensor | npt.NDArray[Any]) -> None:
+def _check_shape(argument: Argument, tensor: Any) -> None:
     if argument.shape is None:
         return
     fits = len(argument.shape) == tensor.ndim and all(
