@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from onnxtrain.errors import FeedError
 from onnxtrain.runtime.ort_value import OrtValue, device_of
 
 
@@ -58,6 +59,14 @@ def test_the_content_can_be_overwritten_in_place() -> None:
     where = value.data_ptr()
     value.update_inplace(np.array([1, 2], np.float32))
     assert value.torch().tolist() == [1, 2] and value.data_ptr() == where
+
+
+@pytest.mark.parametrize("array", [np.ones(1, np.float32), np.ones(2), np.ones((1, 2), np.float32)])
+def test_what_overwrites_has_the_same_type_and_shape(array: np.ndarray) -> None:
+    value = OrtValue(torch.zeros(2))
+    with pytest.raises(FeedError, match=r"into a value of torch.float32 \[2\]"):
+        value.update_inplace(array)
+    assert value.torch().tolist() == [0, 0]
 
 
 def test_devices_are_named_as_onnxruntime_names_them() -> None:

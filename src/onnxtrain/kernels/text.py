@@ -161,11 +161,14 @@ def _number(text: str) -> int | float:
 
 
 def _to_text(x: Tensor) -> Text:
+    """As few digits as tell a number from others of its type; those of 16 bits as float32."""
     if x.dtype is torch.bool:
         x = x.to(torch.uint8)
     if x.dtype not in (torch.float32, torch.float64) and x.dtype.is_floating_point:
         x = x.to(torch.float32)
-    return each(lambda item: _SPECIAL.get(str(item), str(item)), array_of(x).astype(object))
+    array = array_of(x)
+    words = [_SPECIAL.get(str(item), str(item)) for item in array.reshape(-1)]
+    return np.array(words, object).reshape(array.shape)
 
 
 @kernel("TfIdfVectorizer", since=9, text=True, host=["x"], needs=["device"])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from onnxtrain.errors import DeviceError
+from onnxtrain.errors import DeviceError, FeedError
 from onnxtrain.kernels.dtypes import array_of, from_torch, tensor_of, to_torch
 from onnxtrain.types import dtype_name
 
@@ -121,8 +121,18 @@ class OrtValue:
         return self.torch().data_ptr()
 
     def update_inplace(self, array: npt.NDArray[Any]) -> None:
-        """Overwrite the content."""
-        self.torch().copy_(tensor_of(array))
+        """Overwrite the content.
+
+        Raises:
+            FeedError: if the array has another type or shape.
+        """
+        old, new = self.torch(), tensor_of(array)
+        if (new.dtype, new.shape) != (old.dtype, old.shape):
+            raise FeedError(
+                f"cannot write {new.dtype} {list(new.shape)} into a value "
+                f"of {old.dtype} {list(old.shape)}"
+            )
+        old.copy_(new)
 
 
 def device_of(name: str, index: int | None = None) -> torch.device:
