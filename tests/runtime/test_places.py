@@ -36,6 +36,9 @@ MOVES = {
     "p = Constant<value_ints=[0,0,0,1]>()  y = Pad(x, p)": np.pad(
         WORDS, ((0, 0), (0, 1)), constant_values=""
     ),
+    "p = Constant<value_ints=[0,0,0,1]>()  v = Constant<value_string='z'>()  y = Pad(x, p, v)": (
+        np.pad(WORDS, ((0, 0), (0, 1)), constant_values="z")
+    ),
     "z = Constant<value_strings=['a','b','z']>()  c = Equal(x, z)  y = Where(c, x, z)": np.array(
         [["a", "b", "z"], ["a", "b", "z"]], object
     ),

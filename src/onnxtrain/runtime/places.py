@@ -43,9 +43,12 @@ def _numbered(value: Any, strings: list[str]) -> Any:
     """Places of strings that are added to a list; everything else as it is."""
     if isinstance(value, list):
         return [_numbered(item, strings) for item in value]
+    start = len(strings)
+    if isinstance(value, (str, bytes)):  # bytes come from initializers
+        strings.append(value if isinstance(value, str) else value.decode())
+        return start
     if not isinstance(value, np.ndarray):
         return value
-    start = len(strings)
     strings += value.reshape(-1).tolist()
     return torch.arange(start, len(strings)).reshape(value.shape)
 
