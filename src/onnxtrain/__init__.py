@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
     from onnxtrain.runtime.options import (
         GraphOptimizationLevel,
+        RunOptions,
         SessionOptions,
         get_available_providers,
         get_device,
@@ -84,6 +85,7 @@ _PLACES = {
     "onnxtrain.kernels.registry": ("Kernel", "KernelRegistry", "kernel"),
     "onnxtrain.runtime.options": (
         "GraphOptimizationLevel",
+        "RunOptions",
         "SessionOptions",
         "get_available_providers",
         "get_device",
@@ -127,6 +129,7 @@ __all__ = [
     "OrtValue",
     "ParameterError",
     "RegistrationError",
+    "RunOptions",
     "SaveError",
     "SessionOptions",
     "Trainer",

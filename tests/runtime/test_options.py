@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.runtime.options import (
+    RunOptions,
     SessionOptions,
     choose_provider,
     get_available_providers,
@@ -56,6 +58,17 @@ def test_free_form_entries_are_kept() -> None:
     assert options.get_session_config_entry("a.b") == "1"
     with pytest.raises(OnnxTrainError, match="session config entry 'c' was never set"):
         options.get_session_config_entry("c")
+
+
+def test_options_of_a_run_are_taken() -> None:
+    options = RunOptions()
+    options.log_severity_level, options.logid = 3, "here"
+    options.add_run_config_entry("a.b", "1")
+    assert options.get_run_config_entry("a.b") == "1"
+    with pytest.raises(OnnxTrainError, match="run config entry 'c' was never set"):
+        options.get_run_config_entry("c")
+    runs = session("(float[1] x) => (float[1] y) { y = Neg(x) }")
+    assert runs.run(None, {"x": np.ones(1, np.float32)}, options)[0].tolist() == [-1]
 
 
 def test_threads_are_set_when_asked_for() -> None:

@@ -229,3 +229,21 @@ def test_external_data_of_an_onnx_ir_model_is_found(tmp_path: pathlib.Path) -> N
     onnx.save(proto, tmp_path / "model.onnx", **options)
     loaded = ir.load(tmp_path / "model.onnx")
     assert InferenceSession(loaded).run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [1, 2]
+
+
+def test_what_a_file_says_about_itself() -> None:
+    proto = model("(float[2] x) => (float[2] y) { y = Neg(x) }")
+    proto.producer_name, proto.domain, proto.model_version = "maker", "place", 3
+    proto.doc_string, proto.graph.doc_string, proto.graph.name = "what", "how", "net"
+    proto.metadata_props.add(key="classes", value="2")
+    meta = InferenceSession(proto).get_modelmeta()
+    assert (meta.producer_name, meta.domain, meta.version) == ("maker", "place", 3)
+    assert (meta.description, meta.graph_description, meta.graph_name) == ("what", "how", "net")
+    assert meta.custom_metadata_map == {"classes": "2"}
+    bare = session("(float[2] x) => (float[2] y) { y = Neg(x) }").get_modelmeta()
+    assert (bare.producer_name, bare.version, bare.custom_metadata_map) == ("", 0, {})
+
+
+def test_options_of_providers() -> None:
+    runs = session("(float[2] x) => (float[2] y) { y = Neg(x) }")
+    assert runs.get_provider_options() == {"CPUExecutionProvider": {}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,9 +71,38 @@ class SessionOptions:
         Raises:
             OnnxTrainError: if it was never set.
         """
-        if key not in self._config:
-            raise OnnxTrainError(f"session config entry '{key}' was never set")
-        return self._config[key]
+        return _entry(self._config, key, "session")
+
+
+@dataclasses.dataclass
+class RunOptions:
+    """Options of one run, all of them kept for compatibility: none changes what is run."""
+
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+    only_execute_path_to_fetches: bool = False
+    terminate: bool = False
+    training_mode: bool = True
+    _config: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set a free-form entry."""
+        self._config[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """Read a free-form entry.
+
+        Raises:
+            OnnxTrainError: if it was never set.
+        """
+        return _entry(self._config, key, "run")
+
+
+def _entry(entries: Mapping[str, str], key: str, kind: str) -> str:
+    if key not in entries:
+        raise OnnxTrainError(f"{kind} config entry '{key}' was never set")
+    return entries[key]
 
 
 ProviderLike = str | tuple[str, dict[str, Any]]

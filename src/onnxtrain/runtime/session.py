@@ -40,6 +40,32 @@ class NodeArg:
     shape: list[int | str | None]
 
 
+@dataclasses.dataclass(frozen=True)
+class ModelMetadata:
+    """What a file says about itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> ModelMetadata:
+        """What a model says, before it is prepared."""
+        return cls(
+            model.producer_name or "",
+            model.graph.name or "",
+            model.domain or "",
+            model.doc_string or "",
+            model.graph.doc_string or "",
+            model.model_version or 0,
+            dict(model.metadata_props),
+        )
+
+
 class InferenceSession:
     """Runs a model.
 
@@ -67,6 +93,7 @@ class InferenceSession:
         if self._options.intra_op_num_threads:
             torch.set_num_threads(self._options.intra_op_num_threads)
         model = load_model(path_or_bytes, own=True)
+        self._meta = ModelMetadata.of(model)
         again = functools.partial(
             InferenceSession,
             sess_options=self._options,
@@ -101,6 +128,16 @@ class InferenceSession:
     def get_providers(self) -> list[str]:
         """The provider in use, and the CPU for what stays on the host."""
         return list(dict.fromkeys([self._provider.value, CPU.value]))
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """What the providers were given: the number of a device."""
+        index = self._device.index
+        own = {} if index is None else {"device_id": str(index)}
+        return {CPU.value: {}, self._provider.value: own}
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self._meta
 
     def run(
         self,
