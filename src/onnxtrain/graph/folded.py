@@ -42,7 +42,7 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
     made = value.const_value
     if made is None or made.dtype not in FLOATS:
         return None
-    for name in _sources(value):
+    for name in sources(value):
         parameter = graph.initializers.get(name)
         if parameter is None or not _is_read_parameter(parameter):
             continue
@@ -58,7 +58,8 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
     return None
 
 
-def _sources(value: ir.Value) -> list[str]:
+def sources(value: ir.Value) -> list[str]:
+    """Names of what an exporter computed a tensor from; none if it does not tell."""
     text = value.metadata_props.get(_FOLDED)
     try:
         names = ast.literal_eval(text) if text else []

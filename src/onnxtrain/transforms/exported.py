@@ -6,15 +6,15 @@ reads looks like a weight. Files of this exporter tell them apart.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from onnxtrain.graph.folded import sources
+
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TENSOR = re.compile(r"^\S+: (PARAMETER|BUFFER) target='(.+?)'", re.MULTILINE)
 
 
@@ -53,13 +53,11 @@ class Exported:
 
 def _made(value: ir.Value, parameters: frozenset[str]) -> bool:
     """Whether the exporter made a tensor of others, and of no parameter."""
-    text = value.metadata_props.get(_FOLDED)
-    try:
-        sources = ast.literal_eval(text) if text else ()
-    except (SyntaxError, ValueError):
-        return False
-    if not sources or not isinstance(sources, list):
-        return False
-    # what a layer was fused with is named after its weight
-    ways = tuple(f"{name}_" for name in parameters)
-    return not any(one in parameters or str(one).startswith(ways) for one in sources)
+    names = sources(value)
+    return bool(names) and not any(_is_of(name, parameters) for name in names)
+
+
+def _is_of(name: str, parameters: frozenset[str]) -> bool:
+    """Whether a name is a parameter's, or begins so: what a layer was fused with is named so."""
+    ends = [index for index, letter in enumerate(name) if letter == "_"]
+    return name in parameters or any(name[:end] in parameters for end in ends)
