@@ -106,8 +106,7 @@ class Trainer:
     ) -> None:
         if batch_norm not in BATCH_NORM:
             raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
-        limit = 0.0 if clip_grad_norm is None else clip_grad_norm
-        check_numbers(lr=lr, weight_decay=weight_decay, clip_grad_norm=limit)
+        check_numbers(lr=lr, weight_decay=weight_decay, clip_grad_norm=clip_grad_norm or 0.0)
         self.shares = None if groups is None or groups.world_size == 1 else Shares(groups)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         scaling = loss_scale_of(loss_scale, precision, device_of(place))

@@ -17,4 +17,5 @@ def movable(x: Tensor) -> Tensor:
 
 def picked(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """The slices at an index along an axis, of any type."""
-    return movable(x).index_select(axis, index).view(x.dtype)
+    found = movable(x).index_select(axis, index)
+    return found if found.dtype == x.dtype else found.view(x.dtype)  # which has no gradient
