@@ -46,8 +46,8 @@ def store(value: Tensor, like: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def as_signed(x: Tensor) -> Tensor:
-    """The same bits as a signed type of the same width."""
-    return x.view(_SAME_WIDTH.get(x.dtype, x.dtype))
+    """The same bits as a signed type of the same width; other types as they are."""
+    return x.view(_SAME_WIDTH[x.dtype]) if x.dtype in _SAME_WIDTH else x
 
 
 def in_order(x: Tensor) -> Tensor:

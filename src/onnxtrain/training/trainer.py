@@ -104,8 +104,7 @@ class Trainer:
         fuse: bool = True,
         groups: Groups | None = None,
     ) -> None:
-        if batch_norm not in BATCH_NORM:
-            raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
+        _check_form(batch_norm)
         check_numbers(lr=lr, weight_decay=weight_decay, clip_grad_norm=clip_grad_norm or 0.0)
         self.shares = None if groups is None or groups.world_size == 1 else Shares(groups)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -377,6 +376,11 @@ class Trainer:
             CheckpointError: if it belongs to another model or optimizer; nothing is changed then.
         """
         return resume.read(self, path)
+
+
+def _check_form(batch_norm: str) -> None:
+    if batch_norm not in BATCH_NORM:
+        raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
 
 
 def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:

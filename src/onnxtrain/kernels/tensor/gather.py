@@ -11,7 +11,7 @@ from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.kernels.tensor.indices import add_at, sum_rows, wrapped
-from onnxtrain.kernels.tensor.movable import movable, picked
+from onnxtrain.kernels.tensor.movable import movable, moved, picked
 from onnxtrain.types import FLOATS, INTS, MS, OWN
 
 
@@ -96,7 +96,7 @@ def gather_elements(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     axis = axis_of(axis, data.ndim)
     _check_fits(list(data.shape), indices, axis)
     index = wrapped(indices, data.shape[axis]).long()
-    return movable(data).gather(axis, index).view(data.dtype)
+    return moved(movable(data).gather(axis, index), data.dtype)
 
 
 @kernel(

@@ -10,7 +10,7 @@ from torch import Tensor
 from onnxtrain.kernels.precision import from_order, in_order
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of, scalar
-from onnxtrain.kernels.tensor.movable import movable, picked
+from onnxtrain.kernels.tensor.movable import movable, moved, picked
 from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 
 
@@ -18,7 +18,7 @@ from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 def where(condition: Tensor, x: Tensor, y: Tensor, *, out: Tensor | None = None) -> Tensor:
     """x where the condition holds, else y; all three broadcast."""
     into = None if out is None else movable(out)
-    return torch.where(condition, movable(x), movable(y), out=into).view(x.dtype)
+    return moved(torch.where(condition, movable(x), movable(y), out=into), x.dtype)
 
 
 @kernel("TopK", until=9, outputs=2, T=NUMBERS)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axes_of
-from onnxtrain.kernels.tensor.movable import movable
+from onnxtrain.kernels.tensor.movable import movable, moved
 from onnxtrain.types import MS
 
 _BOUNDS = ["starts", "ends", "axes", "steps"]
@@ -96,4 +96,4 @@ def _part(
 
 
 def _flipped(x: Tensor, axes: list[int]) -> Tensor:
-    return movable(x).flip(axes).view(x.dtype) if axes else x
+    return moved(movable(x).flip(axes), x.dtype) if axes else x
