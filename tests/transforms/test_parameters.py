@@ -129,8 +129,9 @@ def test_ones_that_become_a_mask_are_not_trained():
     line = """s = Reshape(c, shape) k = Sub(one_f, s) masked = Mul(k, low) y = Add(m, masked)"""
     more = {"shape": np.array([1, 3]), "one_f": np.float32(1)}
     ones = np.ones(3, np.float32)
-    huge = decision_on_c(line, ones, low=np.float32(-3e38), **more)
-    assert huge.reason == "mask: it is multiplied by a huge number"
+    for low in (-3e38, -1e4):
+        huge = decision_on_c(line, ones, low=np.float32(low), **more)
+        assert huge.reason == "mask: it is multiplied by a huge number"
     assert decision_on_c(line, ones, low=np.float32(-2), **more).trained
     assert decision_on_c(line, normal(3), low=np.float32(-3e38), **more).trained
 
@@ -346,3 +347,23 @@ def test_the_mask_of_windowed_attention_is_no_weight():
     found = decisions(body, weights, imports=', "com.microsoft": 1')
     assert [name for name, one in found.items() if one.trained] == ["w", "b"]
     assert found["c"].reason == "mask of LongformerAttention"
+
+
+@pytest.mark.parametrize("low", [-100, -1e4])
+def test_what_rules_scores_out_may_be_smaller_if_the_rest_is_zeros(low):
+    mask = np.array([[0, low, 0]], np.float32)
+    found = decision_on_c("y = Add(m, c)", mask)
+    assert found.reason == "mask: zeros, and numbers that rule scores out"
+    assert decision_on_c("y = Add(m, c)", mask + 1).trained
+    assert decision_on_c("y = Add(m, c)", -mask).trained
+
+
+def test_ones_and_zeros_that_something_is_multiplied_by_are_no_weight():
+    some = np.array([1, 0, 1], np.float32)
+    pruned = decision_on_c("p = Mul(v, c) a = Add(m, p) y = Tanh(a)", some, v=normal(3))
+    causal = decision_on_c("a = Mul(m, c) r = Sub(o, c) y = Add(a, r)", some, o=np.float32(1))
+    assert pruned.reason == causal.reason == "mask: it holds ones and zeros"
+    for same in (np.ones(3, np.float32), np.zeros(3, np.float32)):
+        assert decision_on_c("y = Mul(m, c)", same).trained
+    assert decision_on_c("y = Add(m, c)", some).trained, "a fresh bias of an LSTM's gates"
+    assert decision_on_c("y = MatMul(m, c)", np.eye(3, dtype=np.float32)).trained

@@ -12,6 +12,10 @@ SWITCH = "mask: it is multiplied by a huge number"
 """What is a mask in one place is no weight in another."""
 _HUGE = 1e8
 _HUGE_FLOAT16 = 6e4
+_FORBIDDING = 100
+"""Numbers that rule a score out if nothing but zeros stands beside them."""
+_FACTOR = 1e4
+"""What ones and zeros are multiplied by to become such numbers."""
 _SCANNED = 2**24
 """Larger tensors are not searched for the values of a mask."""
 
@@ -20,9 +24,19 @@ def why_mask(tensor: ir.TensorProtocol, node: ir.Node) -> str | None:
     """Why a tensor is a mask in this use, or None if it is none."""
     if _is_open_mask(tensor, node):
         return "mask: zeros that are added to the scores of a Softmax"
-    if _is_mask(tensor):
+    if tensor.size > _SCANNED:
+        return None
+    data = tensor.numpy().astype(np.float64, copy=False)
+    if _is_mask(data, tensor.dtype):
         return "mask: it holds infinities or huge numbers"
-    return SWITCH if _is_switch(tensor, node) else None
+    if node.op_type == "Add" and _rules_out(data):
+        return "mask: zeros, and numbers that rule scores out"
+    if not np.isin(data, (0, 1)).all():
+        return None
+    if _is_switch(node):
+        return SWITCH
+    both = bool(data.any()) and not data.all()
+    return "mask: it holds ones and zeros" if both and node.op_type in ("Mul", "Sub") else None
 
 
 def is_zero(tensor: ir.TensorProtocol) -> bool:
@@ -43,23 +57,33 @@ def _is_open_mask(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     return to_softmax and is_zero(tensor)
 
 
-def _is_mask(tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor holds what is added to scores to rule them out."""
-    if tensor.size > _SCANNED:
-        return False
-    data = tensor.numpy().astype(np.float64, copy=False)
+def _is_mask(data: np.ndarray, dtype: DataType | None) -> bool:
+    """Whether numbers hold what is added to scores to rule them out."""
     largest = max(data.max(), -data.min())
-    limit = _HUGE_FLOAT16 if tensor.dtype == DataType.FLOAT16 else _HUGE
+    limit = _HUGE_FLOAT16 if dtype == DataType.FLOAT16 else _HUGE
     return not np.isfinite(largest) or largest > limit
 
 
-def _is_switch(tensor: ir.TensorProtocol, node: ir.Node) -> bool:
-    """Whether ones and zeros become a mask, as in (1 - tensor)·(-1e9)."""
-    if tensor.size > _SCANNED or not np.isin(tensor.numpy(), (0, 1)).all():
-        return False
+def _rules_out(data: np.ndarray) -> bool:
+    """Whether some numbers leave a score as it is, and all others are far below zero."""
+    kept = data == 0
+    return bool(kept.any()) and not kept.all() and bool((kept | (data <= -_FORBIDDING)).all())
+
+
+def _is_switch(node: ir.Node) -> bool:
+    """Whether ones and zeros become a mask behind a node, as in (1 - tensor)·(-1e9)."""
     behind = [one for one in followers(node, MOVERS | {"Mul", "Sub"}) if _is_mul(one)]
     factors = [v.const_value for one in behind for v in one.inputs if v is not None]
-    return any(f is not None and f.dtype in FLOATS and f.size and _is_mask(f) for f in factors)
+    return any(_is_large(f) for f in factors if f is not None and f.dtype in FLOATS)
+
+
+def _is_large(factor: ir.TensorProtocol) -> bool:
+    """Whether the factor makes large numbers of ones: a single one, or one that itself is huge."""
+    if not factor.size or factor.size > _SCANNED:
+        return False
+    data = factor.numpy().astype(np.float64, copy=False)
+    single = factor.size == 1 and bool(np.abs(data).max() >= _FACTOR)
+    return single or _is_mask(data, factor.dtype)
 
 
 def _is_mul(node: ir.Node) -> bool:
