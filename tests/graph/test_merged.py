@@ -128,6 +128,41 @@ def test_running_statistics_belong_to_one_normalisation():
     assert merged.graph.initializers["q.running_var"].const_value.numpy().tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("tensor", "ways"),
+    [
+        ("double[2] v = {1, 2}", "f = Cast<to=1>(v)"),
+        ("float[1, 2] v = {1, 2}", "f = Reshape(v, two)"),
+        ("float[1, 2, 1] v = {1, 2}", "u = Squeeze(v) f = Identity(u)"),
+        ("double[1, 2] v = {1, 2}", "u = Cast<to=1>(v) f = Squeeze(u)"),
+        ("float16 v = {0}", "c = Constant<value = double[2] {1, 2}>() f = Cast<to=1>(c)"),
+    ],
+)
+def test_running_statistics_move_that_nodes_make(tensor, ways):
+    made = model(
+        f"""(float[N, 2] x) => (float[N, 2] y)
+        <float[2] s = {{1, 1}}, float[2] m = {{0, 1}}, int64[1] two = {{2}}, {tensor}> {{
+            {ways}  y = BatchNormalization(x, s, s, m, f)
+        }}"""
+    )
+    assert separate(made)
+    own = made.graph.initializers["y.running_var"]
+    assert read_by(made)[-1] == ["s", "s", "m", "y.running_var"]
+    assert own.dtype == ir.DataType.FLOAT
+    np.testing.assert_array_equal(own.const_value.numpy(), np.array([1, 2], np.float32))
+
+
+def test_statistics_that_are_no_vectors_or_were_cast_by_a_word_stay_as_they_are():
+    text = """(float[N, 2] x) => (float[N, 2] y)
+        <float[2] s = {1, 1}, float[2] m = {0, 1}, double[2] v = {1, 2}> {
+            f = %s(v)  y = BatchNormalization<spatial = %d>(x, s, s, m, f)
+        }"""
+    assert separate(model(text % ("Cast<to = 1>", 0)))
+    assert separate(model(text % ("Squeeze", 1)))
+    assert not separate(model(text % ('Cast<to = "FLOAT">', 1)))
+    assert not separate(model(text % ("Squeeze", 0)))
+
+
 def test_statistics_of_their_own_stay_as_they_are():
     text = """(float[N, 2] x) => (float[N, 2] y)
         <float[2] s = {1, 1}, float[2] b = {0, 0}, float[2] m = {0, 0}, float[2] v = {1, 1}>

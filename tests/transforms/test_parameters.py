@@ -57,6 +57,12 @@ def test_statistics_of_batch_norm_are_told_apart():
     assert [n for n, d in found.items() if d.statistic] == ["mean", "var"]
 
 
+def test_statistics_that_are_inputs_too_and_are_cast_first_are_no_weights():
+    vector = np.ones(3, np.float32)
+    line = "d = Cast<to=11>(c) e = Cast<to=1>(d) y = BatchNormalization(m, v, v, v, e)"
+    assert decision_on_c(line, vector, v=vector).reason == "running variance of BatchNormalization"
+
+
 SPREAD = "s = Shape<start=1>(w) e = Expand(c, s) y = Gemm(x, w, e)"
 """A bias of zeros, as it is written for a layer that has none."""
 

@@ -26,6 +26,10 @@ _MOVERS = frozenset(
 )
 """Operators that exporters merge, too, once they read the same tensor."""
 
+_SHAPERS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+_KEEPERS = _SHAPERS | {"Cast", "Identity"}
+"""Operators behind which a vector still has the numbers of a statistic, in their order."""
+
 Use = tuple[ir.Node, int]
 
 
@@ -34,7 +38,7 @@ def separate(model: ir.Model) -> bool:
 
     Three cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
     of several modules read, itself or a part that one node takes for all of them, and the running
-    statistics of a BatchNormalization if anything else reads them.
+    statistics of a BatchNormalization if anything else reads them, or makes others of them.
     """
     graph = model.graph
     before = len(graph.initializers)
@@ -172,36 +176,62 @@ def _module(node: ir.Node) -> str | None:
 
 
 def _own_statistics(graph: ir.Graph, node: ir.Node) -> None:
-    """Copy running statistics that others read, or that are read behind an Identity.
+    """Copy running statistics that others read, or that nodes give another type or shape first.
 
     The node will move them, which it can only do with a constant that it alone reads.
     """
+    spatial = node.attributes.get("spatial")
+    vectors = spatial is None or spatial.as_int() == 1
     for index in _STATISTICS:
-        value = _behind_identities(node.inputs[index])
-        if value is None or value.const_value is None or value.is_graph_input():
+        value, ways = _origin(node.inputs[index], _KEEPERS if vectors else _KEEPERS - _SHAPERS)
+        tensor = None if value is None else ir.convenience.get_const_tensor(value)
+        if value is None or tensor is None or value.is_graph_input():
             continue
-        if value is node.inputs[index] and len(value.uses()) == 1:
+        if not ways and len(value.uses()) == 1:
             continue
+        numbers = np.array(tensor.numpy())
+        for way in ways:
+            numbers = _passed_on(way, numbers)
         base = str(node.name or node.outputs[0].name)
-        own = _copy(graph, value, unique_name(graph, f"{base}.{_LEAVES[index]}"))
+        own = _constant(graph, numbers, unique_name(graph, f"{base}.{_LEAVES[index]}"))
         node.replace_input_with(index, own)
 
 
-def _behind_identities(value: ir.Value | None) -> ir.Value | None:
-    """The value that Identity nodes only pass on."""
+def _origin(value: ir.Value | None, ops: frozenset[str]) -> tuple[ir.Value | None, list[ir.Node]]:
+    """What nodes of a set make a statistic of, and these nodes in order."""
+    ways: list[ir.Node] = []
     while value is not None:
         producer = value.producer()
-        if producer is None or not _is(producer, "Identity"):
+        if producer is None or not _keeps(producer, ops):
             break
+        ways.insert(0, producer)
         value = producer.inputs[0]
-    return value
+    return value, ways
+
+
+def _keeps(node: ir.Node, ops: frozenset[str]) -> bool:
+    if node.op_type == "Cast" and node.attributes["to"].type != ir.AttributeType.INT:
+        return False  # the first version names types by words
+    return node.domain == ONNX and node.op_type in ops
+
+
+def _passed_on(node: ir.Node, numbers: np.ndarray) -> np.ndarray:
+    """What a node makes of numbers, as a vector unless it leaves them in their shape."""
+    if node.op_type == "Cast":
+        return numbers.astype(ir.DataType(node.attributes["to"].as_int()).numpy())
+    return numbers if node.op_type == "Identity" else numbers.reshape(-1)
 
 
 def _copy(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
     """A constant with the numbers of another one."""
     tensor = value.const_value
     assert tensor is not None
-    data = ir.Tensor(np.array(tensor.numpy()), tensor.dtype, name=name)
-    own = ir.Value(name=name, type=value.type, shape=value.shape, const_value=data)
+    return _constant(graph, np.array(tensor.numpy()), name)
+
+
+def _constant(graph: ir.Graph, numbers: np.ndarray, name: str) -> ir.Value:
+    data = ir.Tensor(numbers, name=name)
+    kind = ir.TensorType(data.dtype)
+    own = ir.Value(name=name, type=kind, shape=data.shape, const_value=data)
     graph.register_initializer(own)
     return own

@@ -255,6 +255,8 @@ def _not_a_weight(
 ) -> str | None:
     """Why a tensor is a constant in this use, or None if it may be a weight."""
     place = (node.op_type, index)
+    if place in STATISTICS:
+        return STATISTICS[place]
     made = place in _STATES and node not in value.consumers()
     if place in _SETTINGS and (not made or is_zero(tensor)):
         return _SETTINGS[place]
