@@ -155,6 +155,32 @@ def test_tables_of_cosines_and_sines_are_not_trained():
     assert all(one.trained for one in decisions(body, weights).values())
 
 
+ANGLES = np.outer(np.arange(5), 100.0 ** -np.arange(0, 1, 0.25))
+SINES, COSINES = np.sin(ANGLES), np.cos(ANGLES)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.stack([SINES, COSINES], axis=-1).reshape(5, 8),
+        np.concatenate([SINES, COSINES], axis=1),
+        np.concatenate([np.zeros((1, 8)), np.concatenate([SINES, COSINES], axis=1)])[[0, 2, 4, 1]],
+        np.concatenate([SINES, COSINES, SINES[::-1], COSINES[::-1]], axis=1),
+    ],
+    ids=["neighbours", "halves", "beside zeros", "two directions"],
+)
+def test_a_table_of_sines_beside_cosines_is_not_trained(table):
+    numbers = np.asarray(table, np.float32)
+    indices = np.array([0, 1, 2])
+    line = "g = Gather(c, i) r = ReduceMean<axes=[1], keepdims=0>(g) y = Add(m, r)"
+    found = decision_on_c(line, numbers, i=indices)
+    assert found.reason == "cosines or sines of positions"
+    learned = numbers + 0.1 * normal(*numbers.shape)
+    assert decision_on_c(line, learned, i=indices).trained
+    for same in (np.ones_like(numbers), np.sign(learned)):
+        assert decision_on_c(line, same, i=indices).trained
+
+
 def test_what_normalises_groups_is_not_trained_but_what_scales_channels_is():
     body = """(float[N,4,5] x) => (float[N,4,5] y) {
         groups = Reshape(x, by_two) n = InstanceNormalization(groups, ones, zeros)

@@ -17,6 +17,10 @@ _PRODUCTS = frozenset({"Einsum", "MatMul", "Mul"})
 _STEPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Operators that only round what they are given first."""
 _ROUNDING = 0.02
+_READERS = frozenset({"Add", "Gather", "Mul"})
+"""Operators that tell positions by a table, or take rows out of it."""
+_TABLE = 8
+"""Smaller tables may have such numbers by chance."""
 
 
 def is_frequencies(value: ir.Value, counted: Collection[ir.Value]) -> bool:
@@ -100,6 +104,32 @@ def rotations(values: Iterable[ir.Value]) -> set[ir.Value]:
                 if _is_constant(a + b):
                     found |= {one, other}
     return found
+
+
+def is_waves(value: ir.Value) -> bool:
+    """Whether a tensor is one table of sines and cosines, a row for each position.
+
+    The two are neighbours, or halves of a row or of either of its halves, which then tell rows
+    and columns of an image. Rows of zeros are those of tokens without a position.
+    """
+    tensor = value.const_value
+    if tensor is None or len(tensor.shape) < 2 or tensor.size < _TABLE:
+        return False
+    if not all(_is(node, _READERS) for node, _ in final_uses(value)):
+        return False
+    rows = tensor.numpy().reshape(-1, int(tensor.shape.numpy()[-1]))
+    return _are_waves(rows[:_TABLE]) and _are_waves(rows)
+
+
+def _are_waves(rows: np.ndarray) -> bool:
+    """Whether the squares of numbers that belong together have the same sum everywhere."""
+    squares = np.square(rows[rows.any(axis=1)].astype(np.float64))
+    width = rows.shape[1]
+    if len(squares) < 2 or width < 4 or _is_constant(squares):
+        return False
+    apart = {1, width // 2, width // 4}
+    pairs = [squares.reshape(-1, 2, step) for step in apart if width % (2 * step) == 0]
+    return any(_is_constant(pair.sum(axis=1)) for pair in pairs)
 
 
 def _factors(value: ir.Value) -> npt.NDArray[np.float64] | None:

@@ -17,7 +17,7 @@ from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
-from onnxtrain.transforms.frequencies import counted_values, is_frequencies, rotations
+from onnxtrain.transforms.frequencies import counted_values, is_frequencies, is_waves, rotations
 from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
 from onnxtrain.transforms.places import final_uses, in_group_norm
 from onnxtrain.transforms.untrainable import other_homes
@@ -231,7 +231,7 @@ def _decision(
         return Decision(name, False, str(reasons[0]), elements)
     if is_frequencies(value, counted):
         return Decision(name, False, "frequencies of a position encoding", elements)
-    if turning:
+    if turning or is_waves(value):
         return Decision(name, False, "cosines or sines of positions", elements)
     if form is None and (fixed := told.fixed.get(name)):
         return Decision(name, False, fixed, elements)
