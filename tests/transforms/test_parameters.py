@@ -13,22 +13,7 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import Decision, decide, lift_weights, settle
 from onnxtrain.transforms.write_back import weight_names
 from training.small import mlp, model_of, normal
-
-
-def decisions(body: str, weights, wanted="auto", outputs=None, **options) -> dict[str, Decision]:
-    original = ir.from_proto(model_of(body, weights, **options))
-    known = weight_names(original)
-    found = decide(prepare(original), wanted, outputs, known=known)
-    return {d.name: d for d in found}
-
-
-WEIGHT = {"w": normal(4, 3)}
-
-
-def decision_on_c(line: str, value, **weights) -> Decision:
-    """The decision on tensor ``c`` in a line of a model whose weight is ``w``."""
-    body = f"(float[N,4] x) => (float[N,3] y) {{ m = MatMul(x, w) {line} }}"
-    return decisions(body, {**WEIGHT, "c": value, **weights})["c"]
+from transforms.deciding import WEIGHT, decision_on_c, decisions
 
 
 def test_weights_of_layers_are_trained():
@@ -55,12 +40,6 @@ def test_statistics_of_batch_norm_are_told_apart():
     assert found["mean"].reason == "running mean of BatchNormalization"
     assert found["var"].reason == "running variance of BatchNormalization"
     assert [n for n, d in found.items() if d.statistic] == ["mean", "var"]
-
-
-def test_statistics_that_are_inputs_too_and_are_cast_first_are_no_weights():
-    vector = np.ones(3, np.float32)
-    line = "d = Cast<to=11>(c) e = Cast<to=1>(d) y = BatchNormalization(m, v, v, v, e)"
-    assert decision_on_c(line, vector, v=vector).reason == "running variance of BatchNormalization"
 
 
 SPREAD = "s = Shape<start=1>(w) e = Expand(c, s) y = Gemm(x, w, e)"
@@ -153,32 +132,6 @@ def test_tables_of_cosines_and_sines_are_not_trained():
     assert found["s"].reason == "cosines or sines of positions"
     weights = {"w": normal(4, 4), "c": normal(5, 4), "s": normal(5, 4, seed=1)}
     assert all(one.trained for one in decisions(body, weights).values())
-
-
-ANGLES = np.outer(np.arange(5), 100.0 ** -np.arange(0, 1, 0.25))
-SINES, COSINES = np.sin(ANGLES), np.cos(ANGLES)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        np.stack([SINES, COSINES], axis=-1).reshape(5, 8),
-        np.concatenate([SINES, COSINES], axis=1),
-        np.concatenate([np.zeros((1, 8)), np.concatenate([SINES, COSINES], axis=1)])[[0, 2, 4, 1]],
-        np.concatenate([SINES, COSINES, SINES[::-1], COSINES[::-1]], axis=1),
-    ],
-    ids=["neighbours", "halves", "beside zeros", "two directions"],
-)
-def test_a_table_of_sines_beside_cosines_is_not_trained(table):
-    numbers = np.asarray(table, np.float32)
-    indices = np.array([0, 1, 2])
-    line = "g = Gather(c, i) r = ReduceMean<axes=[1], keepdims=0>(g) y = Add(m, r)"
-    found = decision_on_c(line, numbers, i=indices)
-    assert found.reason == "cosines or sines of positions"
-    learned = numbers + 0.1 * normal(*numbers.shape)
-    assert decision_on_c(line, learned, i=indices).trained
-    for same in (np.ones_like(numbers), np.sign(learned)):
-        assert decision_on_c(line, same, i=indices).trained
 
 
 def test_what_normalises_groups_is_not_trained_but_what_scales_channels_is():
@@ -379,23 +332,3 @@ def test_the_mask_of_windowed_attention_is_no_weight():
     found = decisions(body, weights, imports=', "com.microsoft": 1')
     assert [name for name, one in found.items() if one.trained] == ["w", "b"]
     assert found["c"].reason == "mask of LongformerAttention"
-
-
-@pytest.mark.parametrize("low", [-100, -1e4])
-def test_what_rules_scores_out_may_be_smaller_if_the_rest_is_zeros(low):
-    mask = np.array([[0, low, 0]], np.float32)
-    found = decision_on_c("y = Add(m, c)", mask)
-    assert found.reason == "mask: zeros, and numbers that rule scores out"
-    assert decision_on_c("y = Add(m, c)", mask + 1).trained
-    assert decision_on_c("y = Add(m, c)", -mask).trained
-
-
-def test_ones_and_zeros_that_something_is_multiplied_by_are_no_weight():
-    some = np.array([1, 0, 1], np.float32)
-    pruned = decision_on_c("p = Mul(v, c) a = Add(m, p) y = Tanh(a)", some, v=normal(3))
-    causal = decision_on_c("a = Mul(m, c) r = Sub(o, c) y = Add(a, r)", some, o=np.float32(1))
-    assert pruned.reason == causal.reason == "mask: it holds ones and zeros"
-    for same in (np.ones(3, np.float32), np.zeros(3, np.float32)):
-        assert decision_on_c("y = Mul(m, c)", same).trained
-    assert decision_on_c("y = Add(m, c)", some).trained, "a fresh bias of an LSTM's gates"
-    assert decision_on_c("y = MatMul(m, c)", np.eye(3, dtype=np.float32)).trained

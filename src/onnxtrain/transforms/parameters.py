@@ -19,7 +19,7 @@ from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies, is_waves, rotations
 from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
-from onnxtrain.transforms.places import final_uses, in_group_norm
+from onnxtrain.transforms.places import final_uses, in_group_norm, under_root
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
@@ -269,6 +269,8 @@ def _not_a_weight(
         return None
     if tensor.size == 1 and not _is_bias(value, tensor, node):
         return f"single number in {op_name(node.domain, node.op_type)}"
+    if under_root(node):
+        return "variance: its root is taken"
     return why_mask(tensor, node)
 
 

@@ -56,6 +56,28 @@ def in_group_norm(node: ir.Node) -> bool:
     return before is not None and before.op_type == "Reshape" and behind == {"Reshape"}
 
 
+def under_root(node: ir.Node) -> bool:
+    """Whether a node takes the root of a constant, or adds a single number to it for that.
+
+    That is how a normalisation is written whose variance is known, where no operator is used.
+    """
+    if node.domain != ONNX or node.op_type != "Add":
+        return _is_root(node)
+    behind = [use.node for use in node.outputs[0].uses()]
+    others = [v.const_value for v in node.inputs if v is not None]
+    single = any(one is not None and one.size == 1 for one in others)
+    return single and bool(behind) and all(_is_root(one) for one in behind)
+
+
+def _is_root(node: ir.Node) -> bool:
+    if node.domain != ONNX or node.op_type not in ("Pow", "Sqrt"):
+        return False
+    if node.op_type == "Sqrt":
+        return True
+    exponent = node.inputs[1].const_value if node.inputs[1] is not None else None
+    return exponent is not None and exponent.size == 1 and abs(exponent.numpy().item()) == 0.5
+
+
 def final_uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Every node that computes with a tensor, and as which of its inputs.
 
