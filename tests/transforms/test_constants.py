@@ -77,3 +77,17 @@ def test_ones_and_zeros_that_something_is_multiplied_by_are_no_weight():
         assert decision_on_c("y = Mul(m, c)", same).trained
     assert decision_on_c("y = Add(m, c)", some).trained, "a fresh bias of an LSTM's gates"
     assert decision_on_c("y = MatMul(m, c)", np.eye(3, dtype=np.float32)).trained
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "expected"),
+    [
+        ("r = RoiAlign(i, c, b)", (2, 4), "regions of RoiAlign"),
+        ("r = MaxRoiPool<pooled_shape=[1, 1]>(i, c)", (2, 5), "regions of MaxRoiPool"),
+        ("r = GridSample(i, c)", (1, 2, 2, 2), "places of GridSample"),
+    ],
+)
+def test_where_an_image_is_read_is_no_weight(line, shape, expected):
+    more = {"b": np.array([0, 0]), "s": np.array([1, 1, -1, 3])}
+    image = f"i = Reshape(m, s) {line} f = ReduceMean<keepdims=0>(r) y = Add(m, f)"
+    assert decision_on_c(image, abs(normal(*shape)), **more).reason == expected

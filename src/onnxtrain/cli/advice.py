@@ -29,8 +29,7 @@ def suggested_loss(model: ir.Model) -> str:
     output = next((v for v in model.graph.outputs if v.dtype in FLOATS), model.graph.outputs[0])
     if output.dtype not in FLOATS:
         return f"none: output '{output.name}' is not floating point; name another with --output"
-    producer = output.producer()
-    last = producer.op_type if producer is not None else ""
+    last = _last_operator(output)
     dims = [d if isinstance(d, int) else None for d in output.shape or ()]
     whole = any(v.dtype == DataType.INT64 for v in model.graph.inputs)
     if last == "Softmax":
@@ -54,13 +53,25 @@ def double_softmax(trainer: Trainer, loss: str) -> str | None:
     """A warning if a loss that takes scores gets what a Softmax or a Sigmoid made of them."""
     last = {"cross_entropy": "Softmax", "bce": "Sigmoid"}.get(loss)
     output = trainer.loss_output_names[0]
-    for node in trainer.module.runner(training=False).model.graph:
-        if node.op_type == last and output in [value.name for value in node.outputs]:
-            return (
-                f"'{output}' comes out of a {last}, and {loss} has one of its own; training is "
-                f"slow and less exact: export the model without its last {last}"
-            )
+    graph = trainer.module.runner(training=False).model.graph
+    values = [value for node in graph for value in node.outputs if value.name == output]
+    if last is not None and any(_last_operator(value) == last for value in values):
+        return (
+            f"'{output}' comes out of a {last}, and {loss} has one of its own; training is "
+            f"slow and less exact: export the model without its last {last}"
+        )
     return None
+
+
+def _last_operator(value: ir.Value) -> str:
+    """What computed a value, behind operators that only move numbers; empty if nothing did."""
+    from onnxtrain.transforms.places import is_mover
+
+    producer = value.producer()
+    while producer is not None and is_mover(producer):
+        given = producer.inputs[0]
+        producer = None if given is None else given.producer()
+    return "" if producer is None else producer.op_type
 
 
 def _dims(value: ir.Value) -> list[int | None]:
