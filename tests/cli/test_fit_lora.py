@@ -50,6 +50,17 @@ def test_adapters_are_written_beside_the_model_that_takes_them(folder, cli):
 LORA = ("--lora", "rank=2,alpha=4", "--steps", "4", "--lr", "0.05", "--checkpoint", "run.ckpt")
 
 
+def test_a_checkpoint_without_adapters_that_the_loss_does_not_need(folder, cli):
+    model = onnx.load("model.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((4, 2), np.float32), "w3"))
+    model.graph.node.append(helper.make_node("MatMul", ["x", "w3"], ["second"]))
+    model.graph.output.append(helper.make_tensor_value_info("second", 1, ["N", 2]))
+    onnx.save(model, "model.onnx")
+    cli(*FIT, *LORA, "--out", "merged.onnx")
+    cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx")
+    assert pathlib.Path("out.onnx").read_bytes() == pathlib.Path("merged.onnx").read_bytes()
+
+
 def test_a_checkpoint_of_adapters_becomes_what_fit_writes(folder, cli):
     cli(*FIT, *LORA, "--out", "merged.onnx")
     assert "wrote out.onnx" in cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx")

@@ -243,6 +243,31 @@ def test_dropout_works_in_training_only(opset: int):
     assert float(trainer.loss(batch)) == float(trainer.loss(batch))
 
 
+def test_adapters_that_the_loss_does_not_need_are_loaded_too(tmp_path: pathlib.Path):
+    """They keep the values of the file, for the outputs that they belong to."""
+    heads = model_of(
+        "(float[N,8] x) => (float[N,3] y, float[N,2] z) { y = MatMul(x, v) z = MatMul(x, w) }",
+        {"v": normal(8, 3, seed=1), "w": normal(8, 2, seed=2)},
+    )
+    config, x = LoraConfig(rank=2, alpha=3.0), normal(4, 8, seed=3)
+    options = {"device": "cpu", "lora": config, "lr": 0.1}
+    both = Trainer(
+        heads, loss=lambda out, _: sum(v.square().mean() for v in out.values()), **options
+    )
+    both.step({"x": x})
+    both.step({"x": x})
+    both.save_adapter(tmp_path / "both.onnx_adapter")
+    one = Trainer(heads, loss="mse", outputs=["y"], **options)
+    one.predict({"x": x})
+    one.load_adapter(tmp_path / "both.onnx_adapter")
+    one.save(tmp_path / "one.onnx")
+    merged = onnxruntime.InferenceSession(tmp_path / "one.onnx", QUIET).run(None, {"x": x})
+    expected, found = both.predict({"x": x}), one.predict({"x": x})
+    for name, result in zip(("y", "z"), merged, strict=True):
+        assert torch.allclose(found[name], expected[name], atol=1e-6)
+        assert torch.allclose(torch.from_numpy(result), expected[name], atol=1e-6)
+
+
 def test_nothing_but_adapters_is_in_a_checkpoint(tmp_path: pathlib.Path):
     def fresh() -> Trainer:
         config = LoraConfig(rank=2)

@@ -133,6 +133,22 @@ def test_checkpoints_go_on_in_another_precision(tmp_path: pathlib.Path):
     assert float(again(*inputs_of("mlp"))[0]) < float(load_module(folder)(*inputs_of("mlp"))[0])
 
 
+def test_running_statistics_skip_a_step_that_overflows(tmp_path: pathlib.Path):
+    given = {"requires_grad": ["w1", "w2", "w3"], "frozen_params": ["m", "v"]}
+    folder = write_artifacts(tmp_path, cnn(), **given, additional_output_names=None)
+    module = load_module(folder, precision="fp16")
+    optimizer = load_optimizer(folder, module)
+    x, labels = inputs_of("cnn")
+    found = []
+    for factor in (1, 1e6):
+        module(x * np.float32(factor), labels)
+        optimizer.step()
+        module.lazy_reset_grad()
+        found.append({name: module.state.parameters[name].data.copy() for name in "mv"})
+    for name in "mv":
+        assert np.isfinite(found[0][name]).all() and (found[0][name] == found[1][name]).all()
+
+
 def test_what_cannot_be_narrowed_is_refused(tmp_path: pathlib.Path):
     folder = write_artifacts(tmp_path / "wide")
     with pytest.raises(OptionError, match="precision is one of"):

@@ -13,7 +13,15 @@ import torch
 from onnxtrain.amp import DynamicLossScaler
 from onnxtrain.errors import ModelError
 from onnxtrain.training.scaling import LossScale
-from training.mixed import DEVICES, OPTIMIZERS, PRECISIONS, overflowing, trainer_of
+from training.mixed import (
+    DEVICES,
+    OPTIMIZERS,
+    PRECISIONS,
+    cnn,
+    images,
+    overflowing,
+    trainer_of,
+)
 from training.small import WEIGHTS, batch_of, mlp
 
 
@@ -50,6 +58,23 @@ def test_a_step_that_overflows_is_as_if_it_had_not_been(optimizer, device):
     for name, moments in calm.optimizer.state.moments.items():
         for key, tensor in moments.items():
             assert torch.equal(tensor, shaken.optimizer.state.moments[name][key])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_running_statistics_skip_a_step_that_overflows(parts, device):
+    batch = images()
+    options = {"precision": "fp16", "loss_scale": 256.0, "deterministic": True}
+    calm, shaken = (trainer_of(cnn(), device, **options) for _ in range(2))
+    for index in range(4):
+        calm.step(batch if parts == 1 else [batch, batch])
+        if index in (0, 2):
+            shaken.step(overflowing(batch) if parts == 1 else [batch, overflowing(batch)])
+        shaken.step(batch if parts == 1 else [batch, batch])
+    assert (calm.steps, shaken.steps) == (4, 4)
+    for name in calm.mutable:
+        assert torch.equal(*(t.state.parameters[name].tensor for t in (calm, shaken)))
+    assert np.isfinite(shaken.evaluate([batch]))
 
 
 def test_the_scale_is_halved_after_an_overflow():

@@ -79,7 +79,7 @@ def of_checkpoint(source: Source, settings: Mapping[str, Any]) -> Adapters:
 
 def write(made: Adapters, values: Mapping[str, Any], out: pathlib.Path) -> list[pathlib.Path]:
     """Write a model with adapters merged into it, or adapters and the model that takes them."""
-    files = targets(out)
+    files, values = targets(out), {**made.first, **values}
     if len(files) == 1:
         made.save(values, out)
     else:

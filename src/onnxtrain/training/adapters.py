@@ -84,6 +84,12 @@ class Adapters:
             values[layer.b] = (b.astype(np.float64) / self.config.scale).astype(b.dtype)
         return values
 
+    def begin_with(self, values: Arrays) -> None:
+        """Take other first values; adapters that are not trained keep them."""
+        self.first.update(values)
+        for name, array in values.items():
+            self.model.graph.initializers[name].const_value = ir.tensor(array, name=name)
+
     def save(self, values: Arrays, path: str | os.PathLike[str]) -> None:
         """Write the model with the adapters added to its weights.
 

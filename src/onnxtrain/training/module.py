@@ -24,6 +24,7 @@ from onnxtrain.training.copies import Copies
 from onnxtrain.training.runner import Runner, user_inputs, user_outputs
 from onnxtrain.training.scaling import LossScale
 from onnxtrain.transforms.extract import extract
+from onnxtrain.transforms.mode import moved_statistics
 from onnxtrain.transforms.narrow_training import narrow_training
 from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
@@ -73,6 +74,7 @@ class Module:
         self._train_model = complete(train_model) if built else prepare(train_model)
         self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=own)
         _check_state(state, self._train_model)
+        self._statistics = moved_statistics(self._train_model)
         if narrow is not None:
             names = {parameter.name for parameter in state.parameters.in_order()}
             prepare(narrow_training(self._train_model, narrow, names))
@@ -146,6 +148,8 @@ class Module:
         runner = self.runner()
         if self.training:
             with self.resetting() as reset:
+                if reset:
+                    self.keep()
                 results = runner.run(inputs, reset)
         else:
             results = runner.run(inputs)
@@ -173,6 +177,12 @@ class Module:
         """
         yield self._reset
         self._reset = False
+
+    def keep(self) -> None:
+        """Keep running statistics as they are before a step, for the case that it is skipped."""
+        if self.scaling is not None:
+            known = self._state.parameters
+            self.scaling.keep([known[n].tensor for n in self._statistics if n in known])
 
     def input_names(self) -> list[str]:
         """User inputs of the current mode."""

@@ -56,6 +56,18 @@ class LossScale:
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
         self._overflow = torch.zeros((), dtype=torch.float32, device=device)
         self.finite = torch.ones(1, dtype=torch.bool, device=device)
+        self._moved: list[torch.Tensor] = []
+        self._kept: list[torch.Tensor] = []
+
+    def keep(self, moved: Sequence[torch.Tensor]) -> None:
+        """Before a step, keep tensors that it changes before it is known whether it is skipped.
+
+        They must be the same ones in every step.
+        """
+        if not self._moved:
+            self._moved, self._kept = list(moved), [tensor.clone() for tensor in moved]
+        elif moved:
+            torch._foreach_copy_(self._kept, self._moved)
 
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Divide gradients by the scale, in place, and find out whether they are finite."""
@@ -73,7 +85,12 @@ class LossScale:
         return [torch.where(self.finite.reshape(()), a, b) for a, b in pairs]
 
     def update(self) -> None:
-        """Count the step that was made or skipped, and take the scale for the next one."""
+        """Count the step that was made or skipped, and take the scale for the next one.
+
+        After a step that is skipped, tensors that were kept are what they were before it.
+        """
+        if self._moved:
+            torch._foreach_copy_(self._moved, self.chosen(self._moved, self._kept))
         self.skipped.add_(self._overflow.to(torch.int64))
         if self.dynamic:
             torch._amp_update_scale_(

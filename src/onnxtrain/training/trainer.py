@@ -213,6 +213,9 @@ class Trainer:
         of several processes; one that has no sample gives an empty list.
         """
         if self.shares is not None:
+            self.shares.start_alike([self.state.parameters[name].tensor for name in self.mutable])
+        self.module.keep()
+        if self.shares is not None:
             loss = self._shared(batch, self.shares)
         elif isinstance(batch, (list, tuple)):
             loss = self._passes.several(batch)
@@ -225,7 +228,6 @@ class Trainer:
 
     def _shared(self, batch: Batch | Sequence[Batch], shares: Shares) -> torch.Tensor:
         """The loss on the batches of all processes; the gradients are means over them."""
-        shares.start_alike([self.state.parameters[name].tensor for name in self.mutable])
         batches: list[Batch] = [batch] if isinstance(batch, Mapping) else list(batch)
         loss = torch.zeros((), device=self.device)
         if batches:
@@ -342,9 +344,12 @@ class Trainer:
         """
         if self._adapters is None:
             raise OptionError("there are no adapters to load\n  give the trainer lora=LoraConfig()")
-        for name, array in self._adapters.loaded(path).items():
+        values = self._adapters.loaded(path)
+        self._adapters.begin_with(values)
+        self.__dict__.pop("_predictor", None)
+        for name in values.keys() & {p.name for p in self.state.parameters.in_order()}:
             parameter = self.state.parameters[name]
-            parameter.data = tensor_of(array).to(parameter.tensor.dtype)
+            parameter.data = tensor_of(values[name]).to(parameter.tensor.dtype)
 
     def _values(self) -> dict[str, Any]:
         """What training changes, as arrays of the types that the model has."""

@@ -80,6 +80,13 @@ def _train_batch_norm(graph: ir.Graph, node: ir.Node) -> None:
     graph.opset_imports.setdefault(MS, 1)
 
 
+def moved_statistics(model: ir.Model) -> list[str]:
+    """Names of the running statistics that a model in training form changes."""
+    nodes = [n for n in model.graph if n.domain == MS and n.op_type == "BatchNormInternal"]
+    names = [str(value.name) for node in nodes for value in node.inputs[3:5] if value is not None]
+    return list(dict.fromkeys(names))
+
+
 def _train_dropout(graph: ir.Graph, node: ir.Node) -> bool:
     """Let a Dropout drop: by its third input, or by BitmaskDropout where opsets have no such."""
     op = Ops(graph, f"{node.name}/")
