@@ -285,9 +285,11 @@ def test_a_pattern_that_matches_nothing_is_refused():
     with pytest.raises(ParameterError, match=r"no layer .* matches 'attn\.\*'") as info:
         Trainer(mlp(), loss="mse", device="cpu", lora=LoraConfig(targets="attn.*"))
     assert "fc1.weight" in str(info.value)
+    with pytest.raises(ParameterError, match="list of targets is empty"):
+        Trainer(mlp(), loss="mse", device="cpu", lora=LoraConfig(targets=[]))
 
 
-@pytest.mark.parametrize("options", [{"rank": 0}, {"dropout": 1.0}])
+@pytest.mark.parametrize("options", [{"rank": 0}, {"dropout": 1.0}, {"alpha": 0.0}])
 def test_impossible_settings_are_refused(options: dict):
     with pytest.raises(OptionError):
         LoraConfig(**options)

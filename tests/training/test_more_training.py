@@ -8,8 +8,9 @@ import onnxruntime
 import pytest
 
 from onnxtrain import Trainer, artifacts
-from onnxtrain.errors import OnnxTrainError
+from onnxtrain.errors import FeedError, OnnxTrainError, OptionError, ParameterError
 from onnxtrain.onnxblock import loss
+from onnxtrain.training.selection import Selection
 from training.small import batch_of, load_module, load_optimizer, mlp, model_of, normal
 
 TWO_HEADS = """(float[N,4] x) => (float[N,3] y, float[N,2] z) {
@@ -102,3 +103,29 @@ def test_a_loss_that_is_not_reduced_cannot_be_trained(tmp_path):
             artifact_directory=tmp_path,
         )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_batches_without_samples_add_nothing_to_a_step(place):
+    batches = [batch_of(), batch_of(4)]
+    with_empty = list(batches)
+    with_empty.insert(place, {name: array[:0] for name, array in batch_of().items()})
+    trainers = [Trainer(mlp(), loss="cross_entropy", device="cpu") for _ in range(2)]
+    assert float(trainers[0].step(batches)) == float(trainers[1].step(with_empty))
+    for name, tensor in trainers[0].parameters.items():
+        assert tensor.equal(trainers[1].parameters[name])
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_at_least_the_last_layer_is_trained(count):
+    with pytest.raises(ParameterError, match=f"not the last {count}"):
+        Trainer(mlp(), loss="cross_entropy", device="cpu", trainable=Selection(last=count))
+
+
+def test_mistakes_after_the_start_are_told():
+    trainer = Trainer(mlp(), loss="cross_entropy", device="cpu")
+    for rate in (-1.0, float("nan")):
+        with pytest.raises(OptionError, match="lr must be a number of at least 0"):
+            trainer.lr = rate
+    with pytest.raises(FeedError, match=r"only one: \[batch\]"):
+        trainer.evaluate(batch_of())

@@ -71,7 +71,7 @@ def samples(batch: Batch) -> int:
     if not isinstance(batch, Mapping):
         raise FeedError(
             f"a batch is a mapping from names to values, not a {type(batch).__name__}\n"
-            "  a list is taken for several batches, whose gradients are added up"
+            "  several batches are a list of such mappings, also if there is only one: [batch]"
         )
     for value in batch.values():
         if getattr(value, "ndim", 0) or isinstance(value, (list, tuple)):

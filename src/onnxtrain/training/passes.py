@@ -63,11 +63,13 @@ class Passes:
     def several(self, batches: Sequence[Batch]) -> torch.Tensor:
         """The mean loss over batches; the gradients are those of the mean.
 
-        The buffers hold Σ n_j·g_j/n_i after batch i of n_i samples, and the mean at the end.
+        The buffers hold Σ n_j·g_j/n_i after batch i of n_i samples, and the mean at the end. A
+        batch without samples is left out, unless there is no other.
         """
         if not batches:
             raise FeedError("a step needs at least one batch, the list of batches is empty")
-        sizes = [samples(batch) for batch in batches]
+        batches = [batch for batch in batches if samples(batch)] or batches[:1]
+        sizes = [samples(batch) or 1 for batch in batches]
         buffers = self.gradients()
         total: Any = 0.0
         for index, (batch, size) in enumerate(zip(batches, sizes, strict=True)):

@@ -80,6 +80,8 @@ def narrowed(decisions: list[Decision], model: ir.Model, chosen: Selection) -> l
     Raises:
         ParameterError: if a pattern matches nothing, or nothing is left to train.
     """
+    if chosen.last is not None and chosen.last < 1:
+        raise ParameterError(f"at least the last layer is trained, not the last {chosen.last}")
     if chosen.last is not None:
         decisions = _last(decisions, model.graph, chosen.last)
     if chosen.exclude:

@@ -203,6 +203,7 @@ class Trainer:
 
     @lr.setter
     def lr(self, value: float) -> None:
+        check_numbers(lr=value)
         self.optimizer.set_learning_rate(value)
 
     def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
@@ -230,7 +231,7 @@ class Trainer:
         """The loss on the batches of all processes; the gradients are means over them."""
         batches: list[Batch] = [batch] if isinstance(batch, Mapping) else list(batch)
         loss = torch.zeros((), device=self.device)
-        if batches:
+        if any(map(samples, batches)):
             loss = self._passes.several(batches)
         moving = [self.state.parameters[name].tensor for name in self._moving]
         tensors = [*self._passes.gradients(), *moving]

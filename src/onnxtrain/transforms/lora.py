@@ -43,6 +43,8 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise OptionError(f"the rank of an adapter is at least 1, not {self.rank}")
+        if self.alpha is not None and not (self.alpha and math.isfinite(self.alpha)):
+            raise OptionError(f"the alpha of an adapter is a number and not 0, not {self.alpha}")
         if not 0 <= self.dropout < 1:
             raise OptionError(f"the dropout of an adapter is in [0, 1), not {self.dropout}")
 

@@ -123,6 +123,8 @@ def find_layers(model: ir.Model, targets: str | Sequence[str]) -> list[Layer]:
         ParameterError: if a pattern matches no layer that can take an adapter.
     """
     patterns = [targets] if isinstance(targets, str) else list(targets)
+    if not patterns:
+        raise ParameterError("no layer takes an adapter: the list of targets is empty")
     sites = [site for node in model.graph if (site := _site(node)) is not None]
     for pattern in patterns:
         if not any(_matches(site, pattern) for site in sites):
