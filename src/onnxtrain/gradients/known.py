@@ -42,8 +42,11 @@ def number_of(value: ir.Value | None) -> float | None:
 
 
 def real(node: ir.Node, name: str, default: float) -> float:
-    """A floating point attribute, or the schema's default, as the float32 that ONNX stores."""
-    return float(np.float32(attribute(node, name, default)))
+    """A floating point attribute, or the schema's default as the float32 that ONNX stores.
+
+    One that a transform wrote may have more digits, with which the operator computes too.
+    """
+    return float(attribute(node, name, float(np.float32(default))))
 
 
 def rank_of(value: ir.Value) -> int | None:
