@@ -13,13 +13,17 @@ from onnxtrain.graph.walk import all_graphs
 def ordered(model: ir.Model) -> ir.Model:
     """Sort the nodes of graphs in which one reads what a later one makes, in place."""
     if any(_is_mixed_up(graph) for graph in all_graphs(model.graph)):
-        for graph in all_graphs(model.graph):
-            _refuse_circles(graph)
-        model.graph.sort()
+        try:
+            model.graph.sort()
+        except ValueError:
+            for graph in all_graphs(model.graph):
+                _tell_circle(graph)
+            raise
     return model
 
 
-def _refuse_circles(graph: ir.Graph) -> None:
+def _tell_circle(graph: ir.Graph) -> None:
+    """Raise an error with the nodes that wait for each other, if there are any."""
     own = set(graph)
     makers = {node: own & {value.producer() for value in reads(node)} for node in graph}
     try:

@@ -347,7 +347,7 @@ class Trainer:
             raise OptionError("there are no adapters to load\n  give the trainer lora=LoraConfig()")
         values = self._adapters.loaded(path)
         self._adapters.begin_with(values)
-        self.__dict__.pop("_predictor", None)
+        self.__dict__.pop("_predictor", None)  # was made of the values before
         for name in values.keys() & {p.name for p in self.state.parameters.in_order()}:
             parameter = self.state.parameters[name]
             parameter.data = tensor_of(values[name]).to(parameter.tensor.dtype)
