@@ -41,7 +41,7 @@ def building(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     monkeypatch.setattr(launcher, "driver", SimpleNamespace(active=active))
     monkeypatch.setattr(launcher, "_made", set())
     monkeypatch.setattr(launcher, "source_of", str)
-    monkeypatch.setattr(launcher, "_build", lambda source: begun.set())
+    monkeypatch.setattr(launcher, "build", lambda source: begun.set())
     return begun
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_built_is_left_to_triton(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("there is no libcuda")
 
     monkeypatch.setattr(driver, "library_dirs", nowhere)
-    launcher._build("this is not C")
+    launcher.build("this is not C")
     assert tried
 
 

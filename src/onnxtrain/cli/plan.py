@@ -178,7 +178,7 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
 
 def _recorded(item: Planned, made: Plan) -> str:
     """Whether training replays what was planned as a CUDA graph."""
-    from onnxtrain.runtime.capture import obstacle
+    from onnxtrain.runtime.obstacle import obstacle
     from onnxtrain.training.optimizer import unrecordable
 
     reason = obstacle(made) or (unrecordable(item.model, made) if item.updates else None)

@@ -5,7 +5,6 @@ What belongs to all of a tile comes from tables of its 256 exponents.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onnxtrain.kernels import blocks
+from onnxtrain.kernels.rehearsal import remembered
 
 TILE = 8
 LARGEST_DENORMAL = 2.0**-126 - 2.0**-149
@@ -73,27 +73,27 @@ def unpacked(codes: Tensor, dtype: torch.dtype) -> Tensor:
     return signed.mul_(_steps(work).index_select(0, shared).view(-1)).to(dtype)
 
 
-@functools.cache
+@remembered(1)
 def _powers() -> Tensor:
     """1, 2, ... 128: what the bits of an exponent stand for."""
     return (1 << torch.arange(TILE)).to(torch.float32)
 
 
-@functools.cache
+@remembered(1)
 def _bits() -> Tensor:
     """Eight bytes for each exponent: bit 7 of byte i is its bit i. Together they are an int64."""
     bits = (torch.arange(256)[:, None] >> torch.arange(TILE)) & 1
     return (bits << 7).to(torch.uint8).view(torch.int64).view(-1)
 
 
-@functools.cache
+@remembered(4)
 def _steps(dtype: torch.dtype) -> Tensor:
     """2^(s-132) for each exponent s, eight times."""
     steps = ((torch.arange(256) - 132 + 1023) << 52).view(torch.float64)
     return steps.to(dtype)[:, None].repeat(1, TILE)
 
 
-@functools.cache
+@remembered(1)
 def _inverse_steps() -> Tensor:
     """1 / ``_steps`` from ``LOWEST`` on, 0 before."""
     inverse = 1 / _steps(torch.float64)

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 
 from onnxtrain.kernels.lasting import keeping
-from onnxtrain.runtime import copies
-from onnxtrain.runtime.plan import Argument, Plan
+from onnxtrain.runtime.obstacle import obstacle
+from onnxtrain.runtime.plan import Argument
 from onnxtrain.runtime.program import Program
-from onnxtrain.types import op_name
 
 WARM_UP = 2
 """Ordinary runs before a recording."""
@@ -26,8 +25,6 @@ MOST = 8
 """Shapes of inputs that are remembered; a recording of each holds the memory of its results."""
 LARGEST_HOST_INPUT = 64
 """Elements of an input on the host up to which its values may be a part of the key."""
-WAITING = frozenset({"Compress", "DynamicTimeWarping", "NonMaxSuppression", "NonZero", "Unique"})
-"""Operators whose results have a size that only the device knows."""
 
 Key = tuple[Any, ...]
 Work = Callable[..., tuple[Any, ...]]
@@ -223,21 +220,3 @@ class Recorder:
         """A result outside of the memory that the next run overwrites."""
         on_device = isinstance(value, torch.Tensor) and value.device.type == self._device.type
         return value.clone() if on_device else value
-
-
-def obstacle(plan: Plan) -> str | None:
-    """Why a plan cannot be recorded, as far as it tells; None if it seems possible."""
-    if plan.yields:
-        return "the loss is computed outside of the step"
-    to_host = copies.declared(copies.to_host)
-    for step in plan.block.walk():
-        name = op_name(step.kernel.domain, step.kernel.op)
-        if step.kernel is to_host:
-            return f"the host waits for '{step.args[0]}'"
-        if step.kernel.special is not None:
-            return f"{name} (node '{step.node}') does more than compute"
-        if step.kernel.op in WAITING:
-            return f"the size of what {name} (node '{step.node}') gives depends on values"
-        if "rng_host" in step.keywords.values():
-            return f"{name} (node '{step.node}') draws on the host"
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import linecache
@@ -15,7 +16,9 @@ import torch
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of, text_of
+from onnxtrain.runtime.obstacle import obstacle
 from onnxtrain.runtime.plan import Plan, Step
+from onnxtrain.runtime.rehearsal import offered
 from onnxtrain.runtime.seeds import next_seed
 from onnxtrain.types import DataType, op_name
 
@@ -62,6 +65,7 @@ class Program:
         self.bindings = 0
         for name in plan.state:
             self.bind(name, (state or {})[name])
+        self._ran = False
         self._lines: dict[int, Step] = {}
         self._file = f"<onnxtrain step {next(_counter)}>"
         self._step = self._compile()
@@ -118,7 +122,7 @@ class Program:
         Raises:
             NodeError: if a kernel fails; the message has the node and its inputs' shapes.
         """
-        with torch.no_grad():
+        with torch.no_grad(), self._rehearsed(args):
             try:
                 result: tuple[Any, ...] = self._step(*args)
                 return result
@@ -126,6 +130,13 @@ class Program:
                 raise
             except Exception as error:
                 raise self._explained(error) from error
+
+    def _rehearsed(self, args: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+        """With: if kernels must be compiled for the first run, all of them are at once."""
+        first, self._ran = not self._ran, True
+        if not first or obstacle(self.plan):
+            return contextlib.nullcontext()
+        return offered(self._step, args, self.device, [self.rng, self.rng_host])
 
     def start(self, *args: Any) -> tuple[tuple[Any, ...], Generator[Any, Any, Any]]:
         """Run a step that yields up to its middle: the values handed out, and the rest."""

@@ -19,6 +19,7 @@ from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.launcher import compile_both
+from onnxtrain.kernels.rehearsal import rehearsing, request
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
@@ -61,6 +62,9 @@ class Compiled:
         if interpreted():
             self.function[grid](*arguments, **options)
             return
+        if rehearsing():
+            request(self._inner, arguments, options)
+            return
         count = self._tensors or self._examine(arguments)
         tensors, others = arguments[:count], arguments[count:]
         addresses = [*map(_address_of, tensors)]
@@ -81,6 +85,11 @@ class Compiled:
         launch, values, stream_of = ready
         stream = stream_of(_device_of(tensors[0]))
         launch(*grid, *_ONES[len(grid) :], stream, *values, *addresses, *others)
+
+    @property
+    def _inner(self) -> Any:
+        """What Triton compiles; of programs in clusters it is a function inside."""
+        return getattr(self.function, "function", self.function)
 
     def _examine(self, arguments: tuple[Any, ...]) -> int:
         """How many arguments are tensors; of the others, note which may have any value."""
@@ -109,8 +118,7 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
-        # of programs in clusters it is a function inside that is compiled
-        compile_both(getattr(self.function, "function", self.function), arguments, options)
+        compile_both(self._inner, arguments, options)
         self.known[key] = _ready(self.function[grid](*arguments, **options))
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.rehearsal import rehearsing
 
 BLOCK, WARPS = 1024, 4
 """Elements and warps of a program."""
@@ -256,7 +257,7 @@ def next_seed(x: Tensor, rng: torch.Generator | None) -> tuple[int, Tensor]:
 
     The kernel adds them: one that differed would be compiled while a step is recorded.
     """
-    if not x.is_cuda or torch.cuda.is_current_stream_capturing():
+    if not x.is_cuda or rehearsing() or torch.cuda.is_current_stream_capturing():
         return 0, torch.empty(1, dtype=torch.int64, device=x.device).random_(generator=rng)
     generator = torch.cuda.default_generators[x.get_device()] if rng is None else rng
     offset = generator.get_offset()

@@ -17,7 +17,7 @@ from triton.runtime import driver
 NAME = "__triton_launcher"
 """What Triton calls every launcher."""
 _made: set[tuple[Any, ...]] = set()
-"""Types of arguments for which there is one."""
+"""Types of arguments for which there is one, or soon will be."""
 
 
 def compile_both(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -25,16 +25,24 @@ def compile_both(function: Any, arguments: tuple[Any, ...], options: dict[str, A
 
     Nothing is done if no launcher has to be made: Triton compiles the function when it launches it.
     """
-    if not takes_a_compiler():
+    source = missing(function, arguments, options)
+    if source is None:
         return
-    types = types_of(function, arguments, options)
-    if types in _made:
-        return
-    _made.add(types)
-    building = threading.Thread(target=_build, args=(source_of(types),), daemon=True)
+    building = threading.Thread(target=build, args=(source,), daemon=True)
     building.start()
     function.warmup(*arguments, grid=(1,), **options)
     building.join()
+
+
+def missing(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str | None:
+    """The launcher for such arguments, in C, if nobody has asked for it yet and it is made so."""
+    if not takes_a_compiler():
+        return None
+    types = types_of(function, arguments, options)
+    if types in _made:
+        return None
+    _made.add(types)
+    return source_of(types)
 
 
 def takes_a_compiler() -> bool:
@@ -58,7 +66,7 @@ def source_of(types: tuple[Any, ...]) -> str:
     return source
 
 
-def _build(source: str) -> None:
+def build(source: str) -> None:
     """Leave a launcher in Triton's cache; if that fails, Triton tries again and tells why."""
     from triton.backends.nvidia import driver as nvidia
     from triton.runtime.build import compile_module_from_src

@@ -12,6 +12,7 @@ from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.counters import ZEROS
+from onnxtrain.kernels.rehearsal import rehearsing
 
 Sizes = tuple[int, ...]
 Held = TypeVar("Held")
@@ -30,7 +31,7 @@ class Memory(threading.local, Generic[Held]):
 
     def of(self, sizes: Sizes, device: torch.device) -> Held:
         """Memory of at least these sizes for launches on the current stream."""
-        if interpreted() or torch.cuda.is_current_stream_capturing():
+        if interpreted() or rehearsing() or torch.cuda.is_current_stream_capturing():
             return self._make(sizes, device)
         key = device, driver.active.get_current_stream(device.index)
         found = self._kept.get(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.types import ML, DataType
 
 Types = Sequence[tuple[int, Any]]
@@ -85,7 +85,7 @@ def _looked_up(
     return torch.where(x.isnan(), for_nan, found) if x.dtype.is_floating_point else found
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def _sorted(
     keys: tuple[Any, ...],
     values: tuple[Any, ...],

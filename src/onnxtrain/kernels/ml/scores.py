@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.types import DataType
 
 Numbers = Sequence[float] | Tensor
@@ -17,7 +17,7 @@ Numbers = Sequence[float] | Tensor
 NUMBERS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.INT64, DataType.INT32})
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def constant(values: tuple[float, ...], like: tuple[torch.dtype, torch.device]) -> Tensor:
     """Numbers of an attribute as a tensor, which nobody may change."""
     dtype, device = like

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.ml.scores import Numbers, like, numbers, real, transformed
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.types import ML, DataType
 
 Ints = Sequence[int]
@@ -102,7 +103,7 @@ class Table:
     targets: int
 
 
-@functools.lru_cache(maxsize=16)
+@remembered(16)
 def forest(table: Table, form: tuple[torch.dtype, torch.device]) -> Forest:
     """A table as tensors; leaves are the nodes with mode LEAF."""
     dtype, device = form

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
 from onnxtrain.kernels.ms.bits import unpacked
 from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.types import FLOAT8, FLOATS, INTS, MS, NARROW, DataType
 
 _UINT8 = frozenset({DataType.UINT8})
@@ -142,7 +141,7 @@ def matmul_nbits_grad(
     return da, d_scales if asked[1] else None, d_zero if asked[2] else None, d_bias
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8)
 def _codebook(kind: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     if kind not in _CODES:
         raise ValueError(f"quant_type is {kind}, but it must be 0 (fp4) or 1 (nf4)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from onnxtrain.kernels.attention.rotary import angles_at, rotated
 from onnxtrain.kernels.lasting import keep
 from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.kernels.transformer.attend import first_of, unpacked
 from onnxtrain.types import FLOATS, MS
 
@@ -96,7 +96,7 @@ def gemma_rotary_embedding(
     return store(turned, q), store(moved, k)
 
 
-@functools.lru_cache(maxsize=64)
+@remembered(64)
 def _kinds(sections: tuple[int, ...], turns: bool, device: torch.device) -> Tensor:
     """For each angle which of the three positions it takes."""
     found = [kind for kind, count in enumerate(sections) for _ in range(count)]

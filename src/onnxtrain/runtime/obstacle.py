@@ -1,0 +1,28 @@
+"""What of a plan cannot be repeated without the host."""
+
+from __future__ import annotations
+
+from onnxtrain.runtime import copies
+from onnxtrain.runtime.plan import Plan
+from onnxtrain.types import op_name
+
+WAITING = frozenset({"Compress", "DynamicTimeWarping", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results have a size that only the device knows."""
+
+
+def obstacle(plan: Plan) -> str | None:
+    """Why a plan cannot be recorded, as far as it tells; None if it seems possible."""
+    if plan.yields:
+        return "the loss is computed outside of the step"
+    to_host = copies.declared(copies.to_host)
+    for step in plan.block.walk():
+        name = op_name(step.kernel.domain, step.kernel.op)
+        if step.kernel is to_host:
+            return f"the host waits for '{step.args[0]}'"
+        if step.kernel.special is not None:
+            return f"{name} (node '{step.node}') does more than compute"
+        if step.kernel.op in WAITING:
+            return f"the size of what {name} (node '{step.node}') gives depends on values"
+        if "rng_host" in step.keywords.values():
+            return f"{name} (node '{step.node}') draws on the host"
+    return None

@@ -1,0 +1,124 @@
+"""Steps whose kernels are compiled at once, as a rehearsal on tensors without memory finds them.
+
+Triton compiles a kernel when it is first launched, and the step waits for one after the other. When
+that happens in the first run of a step, the step is gone through without doing anything, and all
+kernels that it asks for are compiled by several threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from onnxtrain.kernels import fast
+
+MOST_THREADS = 16
+"""That compile; what Triton does in Python is done by one at a time."""
+
+
+class Imitated(TorchDispatchMode):
+    """With: what a device would do is done on tensors without memory, and the rest as ever."""
+
+    def __init__(self, device: torch.device) -> None:
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._kind = device.type
+        self._without_memory = FakeTensor
+        self._mode = FakeTensorMode()
+
+    def __torch_dispatch__(
+        self,
+        operator: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """An operator, done or imitated."""
+        options = kwargs or {}
+        if not any(map(self._is_there, tree_leaves((args, options)))):
+            return operator(*args, **options)
+        args, options = tree_map_only(torch.Tensor, self._imitation, (args, options))
+        with self._mode:
+            return operator(*args, **options)
+
+    def _is_there(self, value: Any) -> bool:
+        """Whether a value is on the device, or the device itself."""
+        if isinstance(value, torch.device):
+            return value.type == self._kind
+        if not isinstance(value, torch.Tensor):
+            return False
+        return isinstance(value, self._without_memory) or value.device.type == self._kind
+
+    def _imitation(self, value: torch.Tensor) -> torch.Tensor:
+        return value if isinstance(value, self._without_memory) else self._mode.from_tensor(value)
+
+
+@contextlib.contextmanager
+def offered(
+    step: Callable[..., Any],
+    arguments: Sequence[Any],
+    device: torch.device,
+    generators: Sequence[torch.Generator],
+) -> Iterator[None]:
+    """With: as soon as a kernel had to be compiled, a step is rehearsed, once.
+
+    Args:
+        step: What is run meanwhile: nothing but operators, whose results depend on no value.
+        arguments: With which it is run.
+        device: Where.
+        generators: What it draws from.
+    """
+    threads = min(os.cpu_count() or 1, MOST_THREADS)
+    if threads < 2 or not _is_compiled_for(device):
+        yield
+        return
+    waiting = True
+
+    def compiled() -> None:
+        nonlocal waiting
+        if waiting:
+            waiting = False
+            rehearse(step, arguments, device, generators, threads)
+
+    with fast.load("ahead").noticing(compiled):
+        yield
+
+
+def rehearse(
+    step: Callable[..., Any],
+    arguments: Sequence[Any],
+    device: torch.device,
+    generators: Sequence[torch.Generator],
+    threads: int,
+) -> None:
+    """Compile the kernels that a step takes, as far as it gets without values; nothing changes."""
+    states = [generator.get_state() for generator in generators]
+    try:
+        with (
+            contextlib.suppress(Exception),
+            warnings.catch_warnings(),
+            fast.load("ahead").compiling(threads),
+            Imitated(device),
+        ):
+            warnings.simplefilter("ignore")
+            step(*arguments)
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+def _is_compiled_for(device: torch.device) -> bool:
+    """Whether a device takes kernels of Triton, and that can compile several at once."""
+    if device.type != "cuda" or not fast.serves(device.index or 0):
+        return False
+    triton = importlib.import_module("triton")
+    return hasattr(triton, "AsyncCompileMode") and hasattr(triton, "knobs")

@@ -1,0 +1,238 @@
+"""Rehearsals of steps: every kernel is asked for, and nothing else has happened."""
+
+import collections
+import contextlib
+import functools
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from onnxtrain.kernels import fast
+from onnxtrain.kernels.rehearsal import asking, rehearsing, remembered, request
+from onnxtrain.runtime import rehearsal
+from onnxtrain.runtime.rehearsal import Imitated, offered, rehearse
+from onnxtrain.testing import claims
+from onnxtrain.testing.model import draw
+from onnxtrain.testing.table import one_type, table
+from onnxtrain.training.trainer import Trainer
+from training.small import model_of, normal
+
+CPU = torch.device("cpu")
+LASTING = {
+    f"onnxtrain.kernels.{name}" for name in ("fast", "library", "summary", "vector_jacobian")
+}
+"""Modules whose caches hold no tensors, and take long to fill."""
+BESIDE = Path(__file__).with_name("compile_ahead.py")
+ROWS = 2
+"""Of an operator that are tried on the CPU."""
+everywhere = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+def imitations() -> int:
+    """Tensors without memory that somebody holds."""
+    gc.collect()
+    return sum(isinstance(found, FakeTensor) for found in gc.get_objects())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What rehearsals ask for; nothing is compiled."""
+    found: list[Any] = []
+
+    @contextlib.contextmanager
+    def compiling(_threads: int) -> Iterator[None]:
+        with asking(lambda *wanted: found.append(wanted)):
+            yield
+
+    monkeypatch.setattr(fast, "load", lambda _: type("Ahead", (), {"compiling": compiling}))
+    return found
+
+
+def test_what_a_device_would_do_is_imitated() -> None:
+    state = torch.ones(3)
+    with Imitated(CPU):
+        product = torch.empty(1 << 20, 1 << 20) @ torch.empty(1 << 20, 7)
+        state.mul_(2)
+        copied = state.new_zeros(4)
+    assert product.shape == (1 << 20, 7) and isinstance(copied, FakeTensor)
+    assert state.tolist() == [1, 1, 1]
+
+
+def test_what_the_host_does_is_done() -> None:
+    with Imitated(torch.device("cuda")):
+        sizes = torch.tensor([2, 3]) * 2
+        assert sizes.tolist() == [4, 6]
+
+
+def test_a_rehearsal_changes_nothing(asked: list[Any]) -> None:
+    """Not even where it ends early because a value would be needed."""
+    weights, generator = torch.ones(3), torch.Generator().manual_seed(7)
+    before = generator.get_state()
+
+    def step(x: Tensor) -> None:
+        assert rehearsing()
+        weights.add_(torch.rand(3, generator=generator) * x)
+        request("first", (weights,), {})
+        request("second" if float(weights.sum()) else "third", (), {})
+
+    rehearse(step, [torch.ones(3)], CPU, [generator], 2)
+    assert [name for name, *_ in asked] == ["first"]
+    assert weights.tolist() == [1, 1, 1]
+    assert torch.equal(generator.get_state(), before)
+    assert not rehearsing()
+
+
+def test_what_is_made_in_a_rehearsal_is_not_remembered() -> None:
+    made = remembered(4)(lambda count: torch.zeros(count))
+    with asking(lambda *_: None), Imitated(CPU):
+        assert isinstance(made(3), FakeTensor)
+    assert made(3) is made(3)
+    assert not isinstance(made(3), FakeTensor)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_only_devices_with_kernels_rehearse(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "MOST_THREADS", threads)
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: pytest.fail("there is nothing to do"))
+    with offered(lambda: None, [], CPU, []):
+        pass
+
+
+def _has_tensors(known: dict[Any, Any]) -> bool:
+    return any(isinstance(value, Tensor) for value in known.values())
+
+
+def forget() -> None:
+    """Empty the caches of kernels, which the first call of an operator has filled."""
+    for name, module in [*sys.modules.items()]:
+        if not name.startswith("onnxtrain.kernels.") or name in LASTING:
+            continue
+        for title, found in vars(module).items():
+            if isinstance(found, functools._lru_cache_wrapper):
+                found.cache_clear()
+            elif not title.startswith("__") and isinstance(found, dict) and _has_tensors(found):
+                found.clear()
+
+
+@everywhere
+def test_kernels_keep_nothing_of_a_rehearsal(device: str) -> None:
+    """What a cache would hold after it would be taken for a tensor by the step itself."""
+    there, held = torch.device(device, 0) if device == "cuda" else CPU, imitations()
+    tried, rows = 0, collections.Counter[tuple[str, str]]()
+    for case in table():
+        dtype, operator = one_type(case), (case.domain, case.op)
+        rows[operator] += 1
+        if dtype is None or (device == "cpu" and rows[operator] > ROWS):
+            continue
+        call = claims.recorded(case, draw(case, dtype), device=device)
+        args = call.inputs()
+        before = [tensor.clone() for _, tensor in call.tensors(args)]
+        forget()
+        # many need values; what they did before must not be seen either
+        with contextlib.suppress(Exception), asking(lambda *_: None), Imitated(there):
+            call.run(args, **({"update": True} if call.kernel.updates else {}))
+            tried += 1
+        for (name, tensor), old in zip(call.tensors(args), before, strict=True):
+            assert claims.identical(tensor, old), f"{case}: input '{name}' was changed"
+        del args, before
+    assert tried > 500
+    assert imitations() == held
+
+
+def test_kernels_are_compiled_once() -> None:
+    """Ahead by several threads, for a GPU that is not there; launches then find all of them."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
+    ran = subprocess.run(
+        [sys.executable, str(BESIDE)],
+        capture_output=True,
+        text=True,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    ahead, later = map(int, ran.stdout.split())
+    assert ahead > 5 and later == 0
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Any]]:
+    """Forgets every kernel; gives the list of those that are compiled from then on."""
+    import triton
+
+    from onnxtrain.kernels.fast.compiled import Compiled
+
+    def forget(number: int) -> list[Any]:
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / str(number)))
+        for found in gc.get_objects():
+            if isinstance(found, Compiled):
+                found.known.clear()
+                found._inner.device_caches.clear()
+        compiled: list[Any] = []
+
+        def listen(**about: Any) -> None:
+            compiled.append((about["src"].name, about["cache_hit"]))
+
+        monkeypatch.setattr(triton.knobs.compilation, "listener", listen)
+        return compiled
+
+    return forget
+
+
+def normalized() -> onnx.ModelProto:
+    """A model whose rows, if there are many, are normalized and dropped by Triton's kernels."""
+    return model_of(
+        """(float[N,768] x) => (float[N,3] y) {
+            ratio = Constant<value_float=0.1>()
+            a = LayerNormalization(x, scale, bias)
+            b = Dropout(a, ratio)
+            y = Gemm<transB=1>(b, weight, offset)
+        }""",
+        {
+            "scale": normal(768, seed=1),
+            "bias": normal(768, seed=2),
+            "weight": normal(3, 768, seed=3),
+            "offset": normal(3, seed=4),
+        },
+    )
+
+
+@pytest.mark.gpu
+def test_a_first_step_on_a_gpu(
+    bare: Callable[[int], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rehearsed or not it gives the same, dropout included, and compiles the same kernels."""
+    batch = {"x": normal(8192, 768), "labels": np.arange(8192) % 3}
+    results, kernels = [], []
+    for number, threads in enumerate((1, 8)):
+        compiled, held, rehearsed = bare(number), imitations(), list[int]()
+
+        def counted(*given: Any, noted: list[int] = rehearsed, seen: Any = compiled) -> None:
+            rehearse(*given)
+            noted.append(len(seen))
+
+        monkeypatch.setattr(rehearsal, "MOST_THREADS", threads)
+        monkeypatch.setattr(rehearsal, "rehearse", counted)
+        trainer = Trainer(normalized(), loss="cross_entropy", seed=3, device="cuda")
+        losses = [float(trainer.step(batch)) for _ in range(4)]
+        results.append((losses, {n: t.cpu() for n, t in trainer.parameters.items()}))
+        kernels.append({name for name, _ in compiled})
+        # forward and backward, then the update; what was asked for is not compiled again
+        assert len(rehearsed) == (2 if threads > 1 else 0)
+        assert len(kernels[0]) > 3
+        assert imitations() == held
+    (slow, before), (quick, after) = results
+    assert slow == quick
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert kernels[0] == kernels[1]
