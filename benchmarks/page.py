@@ -107,6 +107,7 @@ def model_table(rows: list[Row]) -> str:
         "ms": "ms",
         "tokens or images/s": "tokens or images/s",
         "GB held": "reserved GB",
+        "first step s": "first s",
     }
     return markdown(titles, rows)
 
