@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.rehearsal import asking, rehearsing, remembered, request
 from onnxtrain.runtime import rehearsal
-from onnxtrain.runtime.rehearsal import Imitated, offered, rehearse
+from onnxtrain.runtime.rehearsal import FEWEST, Imitated, offered, rehearse
 from onnxtrain.testing import claims
 from onnxtrain.testing.model import draw
 from onnxtrain.testing.table import one_type, table
@@ -101,11 +101,59 @@ def test_what_is_made_in_a_rehearsal_is_not_remembered() -> None:
     assert not isinstance(made(3), FakeTensor)
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_only_devices_with_kernels_rehearse(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "MOST_THREADS", threads)
-    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: pytest.fail("there is nothing to do"))
-    with offered(lambda: None, [], CPU, []):
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Whom to tell that a kernel was compiled, as if there were a GPU and nothing imported."""
+    told: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def noticing(tell: Callable[[], None]) -> Iterator[None]:
+        told.append(tell)
+        yield
+
+    monkeypatch.setattr(fast, "load", lambda _: type("Ahead", (), {"noticing": noticing}))
+    monkeypatch.setattr(rehearsal, "_is_compiled_for", lambda _: True)
+    monkeypatch.setattr(rehearsal, "IMPORTED", "not imported")
+    monkeypatch.setattr(rehearsal.os, "cpu_count", lambda: 8)
+    return told
+
+
+def test_a_step_is_rehearsed_once(
+    compiled: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the first kernel was compiled, and not if there was none."""
+    rehearsed: list[Any] = []
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *given: rehearsed.append(given))
+    with offered(print, [1], CPU, [], FEWEST):
+        assert not rehearsed
+        compiled[0]()
+        compiled[0]()
+    assert rehearsed == [(print, [1], CPU, [], 8)]
+
+
+def test_small_steps_are_not_worth_it(
+    compiled: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless torch has what it takes already."""
+    with offered(print, [], CPU, [], FEWEST - 1):
+        assert not compiled
+    monkeypatch.setattr(rehearsal, "IMPORTED", "sys")
+    with offered(print, [], CPU, [], FEWEST - 1):
+        assert len(compiled) == 1
+
+
+def test_one_core_compiles_one_kernel_at_a_time(
+    compiled: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal.os, "cpu_count", lambda: 1)
+    with offered(print, [], CPU, [], FEWEST):
+        assert not compiled
+
+
+def test_a_cpu_has_no_kernels_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(fast, "load", lambda _: pytest.fail("there is nothing to do"))
+    with offered(print, [], CPU, [], FEWEST):
         pass
 
 
@@ -223,6 +271,7 @@ def test_a_first_step_on_a_gpu(
             noted.append(len(seen))
 
         monkeypatch.setattr(rehearsal, "MOST_THREADS", threads)
+        monkeypatch.setattr(rehearsal, "FEWEST", 0)
         monkeypatch.setattr(rehearsal, "rehearse", counted)
         trainer = Trainer(normalized(), loss="cross_entropy", seed=3, device="cuda")
         losses = [float(trainer.step(batch)) for _ in range(4)]

@@ -136,7 +136,8 @@ class Program:
         first, self._ran = not self._ran, True
         if not first or obstacle(self.plan):
             return contextlib.nullcontext()
-        return offered(self._step, args, self.device, [self.rng, self.rng_host])
+        generators = [self.rng, self.rng_host]
+        return offered(self._step, args, self.device, generators, len(self._lines))
 
     def start(self, *args: Any) -> tuple[tuple[Any, ...], Generator[Any, Any, Any]]:
         """Run a step that yields up to its middle: the values handed out, and the rest."""

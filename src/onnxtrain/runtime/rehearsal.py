@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,9 @@ from onnxtrain.kernels import fast
 
 MOST_THREADS = 16
 """That compile; what Triton does in Python is done by one at a time."""
+FEWEST = 64
+"""Nodes of a step that has enough kernels for torch to import what imitates it, which takes 1 s."""
+IMPORTED = "torch.fx.experimental.symbolic_shapes"
 
 
 class Imitated(TorchDispatchMode):
@@ -68,6 +72,7 @@ def offered(
     arguments: Sequence[Any],
     device: torch.device,
     generators: Sequence[torch.Generator],
+    nodes: int,
 ) -> Iterator[None]:
     """With: as soon as a kernel had to be compiled, a step is rehearsed, once.
 
@@ -76,9 +81,11 @@ def offered(
         arguments: With which it is run.
         device: Where.
         generators: What it draws from.
+        nodes: How many operators it has.
     """
     threads = min(os.cpu_count() or 1, MOST_THREADS)
-    if threads < 2 or not _is_compiled_for(device):
+    pays = threads > 1 and (nodes >= FEWEST or IMPORTED in sys.modules)
+    if not pays or not _is_compiled_for(device):
         yield
         return
     waiting = True
