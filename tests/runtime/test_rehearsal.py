@@ -7,7 +7,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.rehearsal import asking, rehearsing, remembered, request
+from onnxtrain.runtime import program as programs
 from onnxtrain.runtime import rehearsal
 from onnxtrain.runtime.rehearsal import FEWEST, Imitated, offered, rehearse
 from onnxtrain.testing import claims
@@ -91,6 +92,41 @@ def test_a_rehearsal_changes_nothing(asked: list[Any]) -> None:
     assert weights.tolist() == [1, 1, 1]
     assert torch.equal(generator.get_state(), before)
     assert not rehearsing()
+
+
+def test_both_halves_of_a_step_are_rehearsed(asked: list[Any]) -> None:
+    """What computes its loss elsewhere hands values out and waits for their gradients."""
+
+    def step(x: Tensor) -> Generator[tuple[Tensor, ...], tuple[Tensor | None, ...], None]:
+        gradient, none = yield x * 2, x > 0
+        assert gradient is not None and gradient.shape == x.shape and none is None
+        request("backward", (gradient,), {})
+
+    rehearse(step, [torch.ones(3)], CPU, [], 2)
+    assert [name for name, *_ in asked] == ["backward"]
+
+
+def test_a_step_with_a_loss_in_torch_is_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here only until the host reads a value; then it gives what it ever gave."""
+    batch, ends = {"x": normal(4, 768)}, list[str]()
+
+    def step() -> float:
+        def loss(outputs: dict[str, Tensor], _batch: Any) -> Tensor:
+            return outputs["y"].square().mean()
+
+        return float(Trainer(normalized(), loss=loss, seed=3, device="cpu").step(batch))
+
+    @contextlib.contextmanager
+    def at_once(step: Any, arguments: Any, *_: Any) -> Iterator[None]:
+        with torch.no_grad(), Imitated(CPU), contextlib.suppress(Exception):
+            rehearsal._through(step, arguments)
+        ends.append(step.__name__)
+        yield
+
+    expected = step()
+    monkeypatch.setattr(programs, "offered", at_once)
+    assert step() == expected
+    assert len(ends) == 2  # of the step and of the update
 
 
 def test_what_is_made_in_a_rehearsal_is_not_remembered() -> None:

@@ -16,7 +16,7 @@ import torch
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of, text_of
-from onnxtrain.runtime.obstacle import obstacle
+from onnxtrain.runtime.obstacle import waiting
 from onnxtrain.runtime.plan import Plan, Step
 from onnxtrain.runtime.rehearsal import offered
 from onnxtrain.runtime.seeds import next_seed
@@ -134,7 +134,7 @@ class Program:
     def _rehearsed(self, args: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
         """With: if kernels must be compiled for the first run, all of them are at once."""
         first, self._ran = not self._ran, True
-        if not first or obstacle(self.plan):
+        if not first or waiting(self.plan):
             return contextlib.nullcontext()
         generators = [self.rng, self.rng_host]
         return offered(self._step, args, self.device, generators, len(self._lines))
@@ -142,7 +142,8 @@ class Program:
     def start(self, *args: Any) -> tuple[tuple[Any, ...], Generator[Any, Any, Any]]:
         """Run a step that yields up to its middle: the values handed out, and the rest."""
         running = self._step(*args)
-        return self._resume(running, None), running
+        with self._rehearsed(args):
+            return self._resume(running, None), running
 
     def finish(self, running: Generator[Any, Any, Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Run the rest of a step with the gradients of what was handed out."""

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -117,10 +118,20 @@ def rehearse(
             Imitated(device),
         ):
             warnings.simplefilter("ignore")
-            step(*arguments)
+            _through(step, arguments)
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
+
+
+def _through(step: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Run a step to its end; one that hands out values in the middle gets gradients of all."""
+    running = step(*arguments)
+    if isinstance(running, types.GeneratorType):
+        handed = next(running)
+        found = tuple(torch.empty_like(t) if t.is_floating_point() else None for t in handed)
+        with contextlib.suppress(StopIteration):
+            running.send(found)
 
 
 def _is_compiled_for(device: torch.device) -> bool:
