@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onnxtrain.runtime.absent import absent
+
 if TYPE_CHECKING:
     from onnxtrain import (
         amp,
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
         utils,
     )
     from onnxtrain.derivative import grad
+    from onnxtrain.environment import (
+        copy_tensors,
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_build_info,
+        get_version_string,
+        has_collective_ops,
+        preload_dlls,
+        print_debug_info,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+        set_global_thread_pool_sizes,
+    )
     from onnxtrain.errors import (
         CheckpointError,
         DeviceError,
@@ -44,7 +60,10 @@ if TYPE_CHECKING:
         register_cuda_training_kernels,
     )
     from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
+    from onnxtrain.runtime.io_binding import IOBinding
     from onnxtrain.runtime.options import (
+        ExecutionMode,
+        ExecutionOrder,
         GraphOptimizationLevel,
         RunOptions,
         SessionOptions,
@@ -53,7 +72,7 @@ if TYPE_CHECKING:
     )
     from onnxtrain.runtime.ort_value import OrtValue
     from onnxtrain.runtime.seeds import set_seed
-    from onnxtrain.runtime.session import InferenceSession
+    from onnxtrain.runtime.session import InferenceSession, ModelMetadata, NodeArg
     from onnxtrain.training.trainer import Trainer
     from onnxtrain.transforms.lora import LoraConfig
 
@@ -61,6 +80,20 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "onnxtrain.derivative": ("grad",),
+    "onnxtrain.environment": (
+        "copy_tensors",
+        "disable_telemetry_events",
+        "enable_telemetry_events",
+        "get_all_providers",
+        "get_build_info",
+        "get_version_string",
+        "has_collective_ops",
+        "preload_dlls",
+        "print_debug_info",
+        "set_default_logger_severity",
+        "set_default_logger_verbosity",
+        "set_global_thread_pool_sizes",
+    ),
     "onnxtrain.errors": (
         "CheckpointError",
         "DeviceError",
@@ -83,7 +116,10 @@ _PLACES = {
         "register_cuda_training_kernels",
     ),
     "onnxtrain.kernels.registry": ("Kernel", "KernelRegistry", "kernel"),
+    "onnxtrain.runtime.io_binding": ("IOBinding",),
     "onnxtrain.runtime.options": (
+        "ExecutionMode",
+        "ExecutionOrder",
         "GraphOptimizationLevel",
         "RunOptions",
         "SessionOptions",
@@ -92,7 +128,7 @@ _PLACES = {
     ),
     "onnxtrain.runtime.ort_value": ("OrtValue",),
     "onnxtrain.runtime.seeds": ("set_seed",),
-    "onnxtrain.runtime.session": ("InferenceSession",),
+    "onnxtrain.runtime.session": ("InferenceSession", "ModelMetadata", "NodeArg"),
     "onnxtrain.training.trainer": ("Trainer",),
     "onnxtrain.transforms.lora": ("LoraConfig",),
 }
@@ -112,17 +148,22 @@ _NAMES = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = [
     "CheckpointError",
     "DeviceError",
+    "ExecutionMode",
+    "ExecutionOrder",
     "FeedError",
     "GraphError",
     "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "Kernel",
     "KernelRegistry",
     "LoraConfig",
     "LossError",
     "ModelError",
+    "ModelMetadata",
     "NoGradientError",
     "NoKernelError",
+    "NodeArg",
     "NodeError",
     "OnnxTrainError",
     "OptionError",
@@ -137,18 +178,30 @@ __all__ = [
     "api",
     "artifacts",
     "backend",
+    "copy_tensors",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "experimental",
+    "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_device",
+    "get_version_string",
     "grad",
     "gradient",
     "gradients",
+    "has_collective_ops",
     "kernel",
     "no_gradient",
     "onnxblock",
     "optim",
+    "preload_dlls",
+    "print_debug_info",
     "register_cpu_training_kernels",
     "register_cuda_training_kernels",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
     "set_seed",
     "utils",
 ]
@@ -162,7 +215,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_NAMES[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'onnxtrain' has no attribute {name!r}")
+    raise absent("onnxtrain", name)
 
 
 def __dir__() -> list[str]:

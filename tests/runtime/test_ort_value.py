@@ -87,3 +87,47 @@ def test_values_on_a_device_stay_there() -> None:
     assert value.device_name() == "cuda" and value.numpy().tolist() == [1, 1]
     with pytest.raises(ValueError, match="is not there"):
         device_of("cuda:99")
+
+
+def test_values_have_no_gaps() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    value = OrtValue.ortvalue_from_numpy(array)
+    assert value.numpy().flags.c_contiguous and value.numpy().tolist() == array.tolist()
+
+
+def test_bits_are_read_as_another_type() -> None:
+    array = np.array([0x3F80, 0xC000], np.uint16)
+    value = OrtValue.ortvalue_from_numpy_with_onnx_type(array, 16)
+    assert value.data_type() == "tensor(bfloat16)" and value.torch().tolist() == [1, -2]
+    assert value.data_ptr() == array.ctypes.data and value.tensor_size_in_bytes() == 4
+    with pytest.raises(FeedError, match="elements of 2 bytes as float, which has 4"):
+        OrtValue.ortvalue_from_numpy_with_onnx_type(array, 1)
+
+
+def test_a_value_is_an_array_for_numpy() -> None:
+    value = OrtValue(torch.tensor([1.5, 2.5]))
+    assert np.asarray(value).ctypes.data == value.data_ptr()
+    assert np.array(value).ctypes.data != value.data_ptr()
+    assert np.asarray(value, dtype=np.int64).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="cannot show float32 as int64 without a copy"):
+        np.array(value, dtype=np.int64, copy=False)
+    assert not value.is_sparse_tensor()
+
+
+def test_a_value_overwrites_another() -> None:
+    value = OrtValue(torch.zeros(2))
+    value.update_inplace(OrtValue(torch.ones(2)))
+    assert value.torch().tolist() == [1, 1]
+    with pytest.raises(TypeError, match="cannot write a list"):
+        value.update_inplace([1, 2])  # type: ignore[arg-type]
+
+
+def test_what_no_value_can_be_made_of() -> None:
+    with pytest.raises(FeedError, match="an OrtValue holds numbers, not text"):
+        OrtValue.ortvalue_from_numpy(np.array(["a"]))
+    with pytest.raises(FeedError, match="cannot take an array of datetime64"):
+        OrtValue.ortvalue_from_numpy(np.zeros(1, "datetime64[s]"))
+    with pytest.raises(FeedError, match=r"memory cannot have the shape \[-2\]"):
+        OrtValue.ortvalue_from_shape_and_type([-2])
+    with pytest.raises(FeedError, match="there are no tensors of element type 77"):
+        OrtValue.ortvalue_from_shape_and_type([2], 77)

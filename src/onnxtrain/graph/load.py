@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
+from collections.abc import Callable
 
 import onnx
 import onnx_ir as ir
@@ -23,6 +24,7 @@ from onnxtrain.graph.walk import all_graphs, all_nodes
 from onnxtrain.types import ML, MS, DataType
 
 _KNOWN_DOMAINS = {MS: 1, ML: onnx.defs.onnx_ml_opset_version()}
+Edit = Callable[[ir.Model], None]
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
@@ -51,12 +53,13 @@ class Source:
     folder: pathlib.Path | None = None
 
 
-def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
+def load_model(source: ModelLike, *, own: bool = False, edit: Edit | None = None) -> ir.Model:
     """Load a model; external data stays on disk until it is read.
 
     Args:
         source: Where the model is.
         own: Whether an onnx-ir model is copied, for callers that change it.
+        edit: Changes the model before its external data is looked for; needs ``own``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
@@ -65,8 +68,11 @@ def load_model(source: ModelLike, *, own: bool = False) -> ir.Model:
     if isinstance(source, ir.Model):
         if own:
             verify(source)
-        return source.clone() if own else source
-    return _loaded(source).model
+        model = source.clone() if own else source
+        if edit is not None:
+            edit(model)
+        return model
+    return _loaded(source, edit).model
 
 
 def load_source(source: ModelLike) -> Source:
@@ -85,14 +91,17 @@ def load_source(source: ModelLike) -> Source:
     return loaded
 
 
-def _loaded(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+def _loaded(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, edit: Edit | None = None
+) -> Source:
     if isinstance(source, onnx.ModelProto):
-        return _from_proto(source, "the given ModelProto", folder=None)
+        return _from_proto(source, "the given ModelProto", None, edit)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _from_proto(_parse(bytes(source), "the given bytes"), "the given bytes", folder=None)
+        what = "the given bytes"
+        return _from_proto(_parse(bytes(source), what), what, None, edit)
     if isinstance(source, (str, os.PathLike)):
         path = pathlib.Path(source)
-        return _from_proto(_parse(_read(path), f"'{path}'"), f"'{path}'", folder=path.parent)
+        return _from_proto(_parse(_read(path), f"'{path}'"), f"'{path}'", path.parent, edit)
     raise ModelError(
         f"cannot take a {type(source).__name__} for a model\n"
         "  give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
@@ -124,7 +133,9 @@ def _not_a_model(data: bytes, what: str) -> str:
     return f"{what} is not an ONNX model\n  it is {known}"
 
 
-def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) -> Source:
+def _from_proto(
+    proto: onnx.ModelProto, what: str, folder: pathlib.Path | None, edit: Edit | None
+) -> Source:
     if not proto.ir_version or not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(
             f"{what} is not an ONNX model: it has no "
@@ -135,6 +146,8 @@ def _from_proto(proto: onnx.ModelProto, what: str, folder: pathlib.Path | None) 
         model = ordered(maps.read(proto))
     except Exception as error:
         raise ModelError(f"{what} is not a valid ONNX model: {_root(error)}") from error
+    if edit is not None:
+        edit(model)
     for tensor in _external_tensors(model):
         _place_external(tensor, what, folder)
     _name_apart(model, what)

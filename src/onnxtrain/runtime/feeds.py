@@ -36,14 +36,20 @@ class Feeds:
         Raises:
             FeedError: if a feed is missing, unknown, or of the wrong type or shape.
         """
-        if not isinstance(feeds, Mapping):
-            raise FeedError(
-                f"cannot take a {type(feeds).__name__} for the feeds\n"
-                "  give a mapping of names of inputs to values"
-            )
+        _check_mapping(feeds)
         if feeds.keys() != self._names:
             self._explain_names(feeds)
         return [self.one(a, feeds[a.name]) for a in self._arguments]
+
+    def check_missing(self, feeds: Mapping[str, Any]) -> None:
+        """Refuse feeds that lack one.
+
+        Raises:
+            FeedError: if one is missing.
+        """
+        _check_mapping(feeds)
+        if self._names - feeds.keys():
+            self._explain_names(feeds)
 
     def _explain_names(self, feeds: Mapping[str, Any]) -> None:
         wanted = ", ".join(
@@ -84,6 +90,14 @@ class Feeds:
         if tensor.device == self._device:
             return tensor.detach()
         return tensor.detach().to(self._device, non_blocking=True)
+
+
+def _check_mapping(feeds: object) -> None:
+    if not isinstance(feeds, Mapping):
+        raise FeedError(
+            f"cannot take a {type(feeds).__name__} for the feeds\n"
+            "  give a mapping of names of inputs to values"
+        )
 
 
 def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from onnxtrain.errors import FeedError
-from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.absent import absent
+from onnxtrain.runtime.ort_value import OrtValue, device_of, tensor_at
 
 if TYPE_CHECKING:
     from onnxtrain.runtime.session import InferenceSession
@@ -18,44 +19,93 @@ if TYPE_CHECKING:
 class IOBinding:
     """Values bound to the inputs and outputs of a session.
 
-    An output bound to a value is copied into that value's memory; one bound by name only is left
-    where the session made it.
+    An output bound to memory is copied into that memory; one bound to a device is put there.
     """
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
         self._inputs: dict[str, Any] = {}
-        self._wanted: dict[str, torch.Tensor | None] = {}
+        self._wanted: dict[str, torch.Tensor | torch.device] = {}
         self._results: list[OrtValue] = []
+
+    def __getattr__(self, name: str) -> Any:
+        raise absent("IOBinding", name)
+
+    def _bind(self, name: str, value: Any) -> None:
+        given = [a.name for a in self._session.get_inputs()]
+        given += [a.name for a in self._session.get_overridable_initializers()]
+        _check_name("input", name, given)
+        self._inputs[name] = value
+
+    def _want(self, name: str, where: torch.Tensor | torch.device) -> None:
+        _check_name("output", name, [a.name for a in self._session.get_outputs()])
+        self._wanted[name] = where
 
     def bind_cpu_input(self, name: str, arr_on_cpu: npt.NDArray[Any]) -> None:
         """Bind an input to a numpy array."""
-        self._inputs[name] = arr_on_cpu
+        self._bind(name, arr_on_cpu)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to a value."""
-        self._inputs[name] = ortvalue
+        self._bind(name, ortvalue)
 
     def bind_torch_input(self, name: str, tensor: torch.Tensor) -> None:
         """Bind an input to a torch tensor."""
-        self._inputs[name] = tensor
+        self._bind(name, tensor)
 
-    def bind_output(self, name: str, *_: Any, **__: Any) -> None:
-        """Ask for an output, in memory of the session's own."""
-        self._wanted[name] = None
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Bind an input to memory at an address, which must stay there; see ``tensor_at``."""
+        device = device_of(device_type, device_id)
+        self._bind(name, tensor_at(buffer_ptr, shape, element_type, device))
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Ask for an output on a device, or in the memory at an address; see ``tensor_at``.
+
+        Raises:
+            FeedError: if there is an address, but no type or shape.
+        """
+        device = device_of(device_type, device_id)
+        if buffer_ptr is None:
+            self._want(name, device)
+        elif element_type is None or shape is None:
+            raise FeedError(f"memory for output '{name}' needs an element type and a shape")
+        else:
+            self._want(name, tensor_at(buffer_ptr, shape, element_type, device))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Ask for an output in the memory of a value."""
-        self._wanted[name] = ortvalue.torch()
+        self._want(name, ortvalue.torch())
 
     def run(self) -> None:
-        """Run the session on what is bound."""
+        """Run the session on what is bound; without bound outputs, for all of them."""
         names = list(self._wanted)
         results = self._session.run_torch(names or None, self._inputs)
-        self._results = []
-        for name, value in zip(names, results, strict=False):
-            self._results.append(OrtValue(_into(name, self._wanted[name], value)))
-        self._results += [OrtValue(value) for value in results[len(names) :]]
+        placed = [_into(n, self._wanted[n], r) for n, r in zip(names, results, strict=False)]
+        self._results = [OrtValue(value) for value in [*placed, *results[len(names) :]]]
+
+    def synchronize_inputs(self) -> None:
+        """Wait until the device has done what was asked of it before."""
+        _synchronize()
+
+    def synchronize_outputs(self) -> None:
+        """Wait until the device has made the outputs."""
+        _synchronize()
 
     def get_outputs(self) -> list[OrtValue]:
         """Results of the last run."""
@@ -78,12 +128,26 @@ class IOBinding:
         return list(self._inputs)
 
 
-def _into(name: str, target: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
-    if target is None:
-        return value
-    if target.shape != value.shape or target.dtype != value.dtype:
+def _into(name: str, where: torch.Tensor | torch.device, value: Any) -> Any:
+    if isinstance(where, torch.device):
+        if isinstance(value, list):
+            return [_into(name, where, item) for item in value]
+        return value.to(where) if isinstance(value, torch.Tensor) else value
+    if not isinstance(value, torch.Tensor):
+        raise FeedError(f"output '{name}' is no tensor of numbers and cannot be bound to memory")
+    if where.shape != value.shape or where.dtype != value.dtype:
         raise FeedError(
             f"output '{name}' is {value.dtype} {list(value.shape)}, "
-            f"the bound memory {target.dtype} {list(target.shape)}"
+            f"the bound memory {where.dtype} {list(where.shape)}"
         )
-    return target.copy_(value)
+    return where.copy_(value)
+
+
+def _check_name(kind: str, name: str, have: Sequence[str]) -> None:
+    if name not in have:
+        raise FeedError(f"the model has no {kind} {name!r}\n  {kind}s  {', '.join(have)}")
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

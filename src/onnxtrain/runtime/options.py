@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from onnxtrain.distributed.groups import Groups
-from onnxtrain.errors import DeviceError, OnnxTrainError
-from onnxtrain.runtime.ort_value import device_of
+from onnxtrain.errors import DeviceError, OnnxTrainError, OptionError
+from onnxtrain.runtime.absent import absent
+from onnxtrain.runtime.ort_value import OrtValue, device_of
+from onnxtrain.runtime.replacing import Replacing, checked_size, checked_value, same_length
 from onnxtrain.types import CPU, CUDA, Provider
+
+ProviderLike = str | tuple[str, dict[str, Any]]
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -24,7 +29,22 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-@dataclasses.dataclass
+class ExecutionMode(enum.IntEnum):
+    """Whether nodes run one after the other; here they always do."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(enum.IntEnum):
+    """In which order nodes run; here it is the order that frees memory early."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+@dataclasses.dataclass(slots=True)
 class SessionOptions:
     """Options of a session.
 
@@ -44,6 +64,14 @@ class SessionOptions:
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
+        execution_mode: Kept for compatibility; steps run in order.
+        execution_order: Kept for compatibility.
+        enable_cpu_mem_arena: Kept for compatibility; torch holds the memory.
+        enable_mem_pattern: Kept for compatibility.
+        enable_mem_reuse: Kept for compatibility, see ``reuse_storage``.
+        use_per_session_threads: Kept for compatibility.
+        logid: Kept for compatibility.
+        optimized_model_filepath: Refused when a session is made: what runs is a plan, not a model.
     """
 
     use_deterministic_compute: bool = False
@@ -59,7 +87,20 @@ class SessionOptions:
     compiled: bool | None = None
     log_severity_level: int = 2
     log_verbosity_level: int = 0
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    use_per_session_threads: bool = True
+    logid: str = ""
+    optimized_model_filepath: str = ""
     _config: dict[str, str] = dataclasses.field(default_factory=dict)
+    _replacing: Replacing = dataclasses.field(default_factory=Replacing)
+    _providers: list[ProviderLike] = dataclasses.field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        raise absent("SessionOptions", name)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a free-form entry."""
@@ -73,10 +114,76 @@ class SessionOptions:
         """
         return _entry(self._config, key, "session")
 
+    def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
+        """Give the dimensions of a name a size; the first one given for it counts."""
+        size = checked_size("name", dim_name, dim_value)
+        self._replacing.sizes.setdefault(dim_name, size)
 
-@dataclasses.dataclass
+    def add_free_dimension_override_by_denotation(self, denotation: str, dim_value: int) -> None:
+        """Give the dimensions of inputs that have a denotation a size; the first one counts."""
+        size = checked_size("denotation", denotation, dim_value)
+        self._replacing.denoted.setdefault(denotation, size)
+
+    def add_initializer(self, name: str, ortvalue: OrtValue) -> None:
+        """Replace an initializer when a session is made; models that have none of it ignore it."""
+        values = self._replacing.values
+        values[name] = checked_value(values, name, ortvalue)
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+        """Replace initializers whose data lies in other files, which need not be there then."""
+        same_length("names and values of external initializers", names, values)
+        external = self._replacing.external
+        for name, value in zip(names, values, strict=True):
+            external[name] = checked_value(external, name, value)
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Give the contents of files with external data, which need not be there then."""
+        same_length("names, contents and lengths of files", names, buffers, lengths)
+        for name, content, length in zip(names, buffers, lengths, strict=True):
+            self._replacing.files[str(name)] = bytes(memoryview(content).cast("B")[:length])
+
+    def add_provider(self, provider: str, options: Mapping[str, Any] | None = None) -> None:
+        """Add a provider, for sessions that are given none."""
+        self._providers.append((provider, dict(options or {})))
+
+    def has_providers(self) -> bool:
+        """Whether providers were added."""
+        return bool(self._providers)
+
+    def replacing(self) -> Replacing:
+        """What a session puts in place of parts of its model."""
+        return self._replacing
+
+    def providers(self, given: Sequence[ProviderLike] | None) -> Sequence[ProviderLike] | None:
+        """Providers of a session: those that it is given, or those that were added."""
+        if given and self._providers:
+            warnings.warn(
+                "the session is given providers, those of its options are not used", stacklevel=4
+            )
+        return given or self._providers or None
+
+    def applied(self) -> SessionOptions:
+        """The options for a model in which parts were replaced already.
+
+        Raises:
+            OptionError: if an option asks for what there is not.
+        """
+        if self.optimized_model_filepath:
+            raise OptionError(
+                f"cannot write an optimised model to '{self.optimized_model_filepath}'\n"
+                "  a session runs a plan, which is no ONNX model; unset optimized_model_filepath"
+            )
+        return dataclasses.replace(self, _replacing=Replacing(), _providers=[])
+
+
+@dataclasses.dataclass(slots=True)
 class RunOptions:
-    """Options of one run, all of them kept for compatibility: none changes what is run."""
+    """Options of one run, kept for compatibility: none changes what is run.
+
+    A run with ``terminate`` is refused; one that has begun is not stopped.
+    """
 
     log_severity_level: int = 2
     log_verbosity_level: int = 0
@@ -98,14 +205,14 @@ class RunOptions:
         """
         return _entry(self._config, key, "run")
 
+    def __getattr__(self, name: str) -> Any:
+        raise absent("RunOptions", name)
+
 
 def _entry(entries: Mapping[str, str], key: str, kind: str) -> str:
     if key not in entries:
         raise OnnxTrainError(f"{kind} config entry '{key}' was never set")
     return entries[key]
-
-
-ProviderLike = str | tuple[str, dict[str, Any]]
 
 
 def choose_provider(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,8 @@ from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.errors import DeviceError, FeedError
 from onnxtrain.kernels.dtypes import array_of, from_torch, tensor_of, to_torch
-from onnxtrain.types import dtype_name
+from onnxtrain.runtime.absent import absent
+from onnxtrain.types import NARROW, DataType, dtype_name
 
 Tensors = torch.Tensor | list[torch.Tensor]
 
@@ -31,12 +34,34 @@ class OrtValue:
         """
         return self
 
+    def __getattr__(self, name: str) -> Any:
+        raise absent("OrtValue", name)
+
     @staticmethod
     def ortvalue_from_numpy(
         numpy_obj: npt.NDArray[Any], device_type: str = "cpu", device_id: int = 0
     ) -> OrtValue:
-        """A value over a numpy array (on the CPU: over its own memory)."""
-        return OrtValue(tensor_of(numpy_obj).to(device_of(device_type, device_id)))
+        """A value over a numpy array (on the CPU: over its own memory, if that has no gaps)."""
+        tensor = _tensor_of(numpy_obj).contiguous()
+        return OrtValue(tensor.to(device_of(device_type, device_id)))
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(
+        data: npt.NDArray[Any], onnx_element_type: int
+    ) -> OrtValue:
+        """A value over an array whose bits are read as an ONNX type that numpy may not have.
+
+        Raises:
+            FeedError: if elements of the type have another size.
+        """
+        dtype = element_type_of(onnx_element_type)
+        tensor = _tensor_of(data).contiguous()
+        if tensor.element_size() != dtype.itemsize:
+            raise FeedError(
+                f"cannot read elements of {tensor.element_size()} bytes as "
+                f"{dtype_name(DataType(onnx_element_type))}, which has {dtype.itemsize}"
+            )
+        return OrtValue(tensor.view(dtype))
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -45,13 +70,14 @@ class OrtValue:
         device_type: str = "cpu",
         device_id: int = 0,
     ) -> OrtValue:
-        """A value whose content is not set."""
-        if isinstance(element_type, int):
-            dtype = to_torch(element_type)
-        else:
-            dtype = tensor_of(np.empty(0, element_type)).dtype
+        """A value whose content is not set.
+
+        Raises:
+            FeedError: if a size is negative, or there are no tensors of the type.
+        """
+        dtype = element_type_of(element_type)
         device = device_of(device_type, device_id)
-        return OrtValue(torch.empty(tuple(shape), dtype=dtype, device=device))
+        return OrtValue(torch.empty(checked_shape(shape), dtype=dtype, device=device))
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
@@ -85,6 +111,12 @@ class OrtValue:
             return [array_of(item) for item in self._value]
         return array_of(self._value)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        array = array_of(self.torch())
+        if copy is False and dtype is not None and array.dtype != dtype:
+            raise ValueError(f"cannot show {array.dtype} as {np.dtype(dtype)} without a copy")
+        return np.array(array, dtype) if copy else np.asarray(array, dtype)
+
     def shape(self) -> list[int]:
         """Dimensions."""
         return list(self.torch().shape)
@@ -104,6 +136,10 @@ class OrtValue:
         """``cpu`` or ``cuda``."""
         return self.torch().device.type
 
+    def tensor_size_in_bytes(self) -> int:
+        """Bytes of all elements."""
+        return self.torch().nbytes
+
     def has_value(self) -> bool:
         """Whether there is a value (always)."""
         return True
@@ -116,23 +152,111 @@ class OrtValue:
         """Whether the value is a sequence of tensors."""
         return isinstance(self._value, list)
 
+    def is_sparse_tensor(self) -> bool:
+        """Whether the value is a sparse tensor (never)."""
+        return False
+
     def data_ptr(self) -> int:
         """Address of the first element."""
         return self.torch().data_ptr()
 
-    def update_inplace(self, array: npt.NDArray[Any]) -> None:
-        """Overwrite the content.
+    def update_inplace(self, data: npt.NDArray[Any] | OrtValue) -> None:
+        """Overwrite the content with an array's, or with another value's on any device.
 
         Raises:
-            FeedError: if the array has another type or shape.
+            FeedError: if it has another type or shape.
         """
-        old, new = self.torch(), tensor_of(array)
+        if not isinstance(data, (np.ndarray, OrtValue)):
+            raise TypeError(f"cannot write a {type(data).__name__}: give an array or an OrtValue")
+        old = self.torch()
+        new = data.torch() if isinstance(data, OrtValue) else _tensor_of(data)
         if (new.dtype, new.shape) != (old.dtype, old.shape):
             raise FeedError(
                 f"cannot write {new.dtype} {list(new.shape)} into a value "
                 f"of {old.dtype} {list(old.shape)}"
             )
         old.copy_(new)
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    array = np.asarray(array)
+    if array.dtype.kind in "OUS":
+        raise FeedError("an OrtValue holds numbers, not text\n  feed arrays of strings themselves")
+    try:
+        return tensor_of(array)
+    except TypeError as error:
+        raise FeedError(f"cannot take an array of {array.dtype}: {error}") from None
+
+
+def element_type_of(given: Any) -> torch.dtype:
+    """The torch type of a numpy type or of the number of an ONNX type.
+
+    Raises:
+        FeedError: if there are no tensors of it.
+    """
+    try:
+        if isinstance(given, int):
+            return to_torch(DataType(given))
+        return _tensor_of(np.empty(0, given)).dtype
+    except (TypeError, ValueError):
+        raise FeedError(f"there are no tensors of element type {given!r}") from None
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape that memory can have.
+
+    Raises:
+        FeedError: if a size is negative.
+    """
+    sizes = tuple(int(size) for size in shape)
+    if any(size < 0 for size in sizes):
+        raise FeedError(f"memory cannot have the shape {list(sizes)}")
+    return sizes
+
+
+def tensor_at(
+    address: int, shape: Sequence[int], element_type: Any, device: torch.device
+) -> torch.Tensor:
+    """A tensor over memory of somebody else, who keeps it alive.
+
+    Args:
+        address: Of the first element; elements follow one another without gaps.
+        shape: Dimensions.
+        element_type: A numpy type or the number of an ONNX type.
+        device: Where the memory is.
+
+    Raises:
+        FeedError: if there is no address, or elements are smaller than a byte: in other runtimes
+            two of these share a byte, here each has its own.
+    """
+    dtype, sizes = element_type_of(element_type), checked_shape(shape)
+    if isinstance(element_type, int) and DataType(element_type) in NARROW:
+        raise FeedError(
+            f"cannot use memory of {dtype_name(DataType(element_type))}: its elements are packed\n"
+            "  bind an array or an OrtValue"
+        )
+    count = math.prod(sizes) * dtype.itemsize
+    if not count:
+        return torch.empty(sizes, dtype=dtype, device=device)
+    if not isinstance(address, int) or address <= 0:
+        raise FeedError(f"there is no memory of shape {list(sizes)} at address {address!r}")
+    if device.type == "cuda":
+        flat = torch.as_tensor(_OnDevice(address, count), device=device)
+    else:
+        flat = torch.frombuffer((ctypes.c_uint8 * count).from_address(address), dtype=torch.uint8)
+    return flat.view(dtype).view(sizes)
+
+
+class _OnDevice:
+    """Bytes on a CUDA device, in the form in which libraries hand them to each other."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
 
 
 def device_of(name: str, index: int | None = None) -> torch.device:

@@ -23,6 +23,7 @@ class Profiler:
         self._program = program
         self._cuda = program.device.type == "cuda"
         self._origin = time.perf_counter()
+        self.start_ns = time.time_ns()
         self.events: list[dict[str, Any]] = []
         self._run = program.with_hook(self._before, self._after)
         self._open: list[tuple[float, Any]] = []

@@ -5,23 +5,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
 import onnx_ir as ir
 import torch
 
-from onnxtrain.errors import FeedError
+from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry
+from onnxtrain.runtime.absent import absent
 from onnxtrain.runtime.feeds import Feeds
 from onnxtrain.runtime.io_binding import IOBinding
+from onnxtrain.runtime.later import Later
 from onnxtrain.runtime.lower import LowerOptions
-from onnxtrain.runtime.options import ProviderLike, SessionOptions, choose_provider
+from onnxtrain.runtime.options import ProviderLike, RunOptions, SessionOptions, choose_provider
 from onnxtrain.runtime.ort_value import OrtValue
 from onnxtrain.runtime.overriding import Overriding
 from onnxtrain.runtime.plan import Argument
@@ -29,6 +31,9 @@ from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned, prepared
 from onnxtrain.types import CPU, type_string
+
+_IGNORED = {"disabled_optimizers", "enable_fallback", "read_config_from_model"}
+"""Arguments of onnxruntime's sessions that change nothing here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,17 +91,21 @@ class InferenceSession:
         provider_options: Sequence[dict[str, Any]] | None = None,
         *,
         registry: KernelRegistry | None = None,
-        **_: Any,
+        **others: Any,
     ) -> None:
+        if unknown := sorted(others.keys() - _IGNORED):
+            raise TypeError(f"a session takes no argument {', '.join(map(repr, unknown))}")
         self._options = sess_options or SessionOptions()
+        again_options = self._options.applied()
+        providers = self._options.providers(providers)
         self._provider, self._device = choose_provider(providers, provider_options)
         if self._options.intra_op_num_threads:
             torch.set_num_threads(self._options.intra_op_num_threads)
-        model = load_model(path_or_bytes, own=True)
+        model = load_model(path_or_bytes, own=True, edit=self._options.replacing())
         self._meta = ModelMetadata.of(model)
         again = functools.partial(
             InferenceSession,
-            sess_options=self._options,
+            sess_options=again_options,
             providers=providers,
             provider_options=provider_options,
             registry=registry,
@@ -112,6 +121,10 @@ class InferenceSession:
         self._feeds = Feeds(self.plan.inputs, self._device)
         self._outputs = {a.name: i for i, a in enumerate(self.plan.outputs)}
         self._profiler = Profiler(self._program) if self._options.enable_profiling else None
+        self._later = Later()
+
+    def __getattr__(self, name: str) -> Any:
+        raise absent("InferenceSession", name)
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs that ``run`` takes."""
@@ -143,20 +156,48 @@ class InferenceSession:
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
-        run_options: object = None,
+        run_options: RunOptions | None = None,
     ) -> list[npt.NDArray[Any] | list[npt.NDArray[Any]]]:
         """Run the model; numpy arrays (or anything with DLPack) in, numpy arrays out."""
+        _refuse_stopped(run_options)
         types = [self.plan.outputs[index].type for index in self._picked(output_names)]
         values = self.run_torch(output_names, input_feed)
         return [_to_numpy(value, type_) for value, type_ in zip(values, types, strict=True)]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run the model in a thread of the session's own, where runs follow one another.
+
+        Args:
+            output_names: Outputs; all if none is named.
+            input_feed: Inputs, whose memory must not change before the callback is called.
+            callback: Called in that thread with the results, ``user_data`` and a text that is
+                empty, or else says why there are no results.
+            user_data: Handed on.
+            run_options: See ``run``.
+
+        Raises:
+            FeedError: if an input is missing.
+        """
+        if not callable(callback):
+            raise TypeError(f"the callback is a {type(callback).__name__}, which cannot be called")
+        self._feeds.check_missing(input_feed)
+        self._later(lambda: self.run(output_names, input_feed, run_options), callback, user_data)
 
     def run_with_ort_values(
         self,
         output_names: Sequence[str] | None,
         input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: object = None,
+        run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run the model on values that stay where they are."""
+        _refuse_stopped(run_options)
         return [OrtValue(v) for v in self.run_torch(output_names, input_dict_ort_values)]
 
     def run_torch(
@@ -186,8 +227,11 @@ class InferenceSession:
         """Inputs and outputs tied to memory, for ``run_with_iobinding``."""
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
         """Run the model on bound memory."""
+        _refuse_stopped(run_options)
         iobinding.run()
 
     def end_profiling(self) -> str:
@@ -196,9 +240,51 @@ class InferenceSession:
             return ""
         return self._profiler.write(self._options.profile_file_prefix)
 
+    def get_profiling_start_time_ns(self) -> int:
+        """When the clock of the trace began, 0 without one."""
+        return 0 if self._profiler is None else self._profiler.start_ns
+
     def get_session_options(self) -> SessionOptions:
         """The options in use."""
         return self._options
+
+    def set_providers(
+        self,
+        providers: Sequence[ProviderLike] | None = None,
+        provider_options: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        """Do nothing if the session runs there already.
+
+        Raises:
+            DeviceError: if it does not: a plan is made for one device.
+        """
+        if choose_provider(providers, provider_options) != (self._provider, self._device):
+            raise DeviceError(
+                f"the session runs on {self._provider.value} and cannot move\n"
+                "  make another one with InferenceSession(model, providers=...)"
+            )
+
+    def disable_fallback(self) -> None:
+        """Do nothing: a run that fails is never repeated elsewhere."""
+
+    def enable_fallback(self) -> None:
+        """Do nothing, see ``disable_fallback``."""
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0
+    ) -> OrtValue:
+        """A value whose content is not set, which serves every session."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
+
+    def get_tuning_results(self) -> list[Any]:
+        """Nothing: kernels are not tuned for a session."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """Do nothing, see ``get_tuning_results``."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Do nothing: runs of a session are not recorded."""
 
 
 # torch reads this at the process's first product of matrices on CUDA, whether or not that must be
@@ -220,6 +306,11 @@ class deterministic:
     def __exit__(self, *_: object) -> None:
         if self._on:
             torch.use_deterministic_algorithms(self._before)
+
+
+def _refuse_stopped(options: object) -> None:
+    if getattr(options, "terminate", False):
+        raise OnnxTrainError("the run was not begun: terminate is set in its options")
 
 
 def _node_arg(argument: Argument | ir.Value) -> NodeArg:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -69,10 +70,12 @@ class Module:
         self._state = state
         self._device = device_of(device)
         self._options = session_options or SessionOptions()
-        own = not built
-        train_model = load_model(train_model_uri, own=own)
+        load = load_model
+        if not built:
+            load = functools.partial(load_model, own=True, edit=self._options.replacing())
+        train_model = load(train_model_uri)
         self._train_model = complete(train_model) if built else prepare(train_model)
-        self._eval_model = None if eval_model_uri is None else load_model(eval_model_uri, own=own)
+        self._eval_model = None if eval_model_uri is None else load(eval_model_uri)
         _check_state(state, self._train_model)
         self._statistics = moved_statistics(self._train_model)
         if narrow is not None:
