@@ -107,7 +107,8 @@ def dequantize_linear(
 @kernel("DynamicQuantizeLinear", since=11, outputs=3, T1=_FLOAT32)
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """y = saturate(round(x / scale) + zero_point) in uint8, with 0 and all of x in its range."""
-    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    known = x if x.numel() else x.new_zeros(1)
+    low, high = known.amin().clamp(max=0), known.amax().clamp(min=0)
     scale = torch.where(low == high, 1.0, high - low) / 255
     zero = (-low / scale).round().clamp(0, 255)
     return quantized(x / scale, zero, DataType.UINT8), scale, zero.to(torch.uint8)

@@ -6,7 +6,7 @@ The last axis of a signal has one element for real numbers and two for complex o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -50,15 +50,28 @@ def dft(
     if not inverse:
         return _as_pairs(_spectrum(values, length, place, onesided), input.dtype)
     if onesided:
-        real: Tensor = torch.fft.irfft(values, length, place)
+        real = _transformed(torch.fft.irfft, values, length, place)
         return real.unsqueeze(-1).to(input.dtype)
-    return _as_pairs(torch.fft.ifft(values, length, place), input.dtype)
+    return _as_pairs(_transformed(torch.fft.ifft, values, length, place), input.dtype)
+
+
+def _transformed(
+    function: Callable[..., Tensor], x: Tensor, length: int | None, axis: int
+) -> Tensor:
+    """A transform of torch's; of signals without elements, which no library takes, zeros."""
+    if x.numel():
+        return function(x, length, axis)
+    like = function(x.to("meta"), length, axis)
+    return torch.zeros(like.shape, dtype=like.dtype, device=x.device)
 
 
 def _numbers(x: Tensor) -> Tensor:
     """Real or complex numbers, from one or two elements in the last axis."""
     x = x.to(acc(x.dtype))
-    return x.squeeze(-1) if x.shape[-1] == 1 else torch.view_as_complex(x.contiguous())
+    if x.shape[-1] == 1:
+        return x.squeeze(-1)
+    # a tensor without elements counts as contiguous whatever its strides are
+    return torch.view_as_complex(x.contiguous() if x.numel() else x.new_empty(x.shape))
 
 
 def _as_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -68,9 +81,8 @@ def _as_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:
 def _spectrum(x: Tensor, length: int | None, axis: int, onesided: int) -> Tensor:
     """The transform of a signal, without the upper half of the frequencies if onesided."""
     if onesided and not x.is_complex():
-        half: Tensor = torch.fft.rfft(x, length, axis)
-        return half
-    full: Tensor = torch.fft.fft(x, length, axis)
+        return _transformed(torch.fft.rfft, x, length, axis)
+    full = _transformed(torch.fft.fft, x, length, axis)
     return full.narrow(axis, 0, full.shape[axis] // 2 + 1) if onesided else full
 
 

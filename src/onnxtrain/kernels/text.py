@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +18,7 @@ from onnxtrain.kernels.narrow import convert
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.cast import CASTABLE
 from onnxtrain.kernels.tensor.select import unique
-from onnxtrain.types import TEXT, DataType
+from onnxtrain.types import TEXT, DataType, dtype_name
 
 Text = npt.NDArray[np.object_]
 Types = Sequence[tuple[int, Any]]
@@ -83,7 +83,7 @@ def string_normalizer(
     locale: str | None = None,
     stopwords: Sequence[str] = (),
 ) -> Text:
-    """A row of words without accents and stop words, in upper or lower case; [''] if none is left.
+    """A row of words without stop words, in upper or lower case; [''] if none is left.
 
     The locale changes nothing: Python's case conversion follows Unicode everywhere.
     """
@@ -92,17 +92,8 @@ def string_normalizer(
     change = _CASES[case_change_action]
     same = _CASES["NONE" if is_case_sensitive else "LOWER"]
     stops = {same(word) for word in stopwords}
-    words = [change(plain) for item in x.reshape(-1) if same(plain := _plain(item)) not in stops]
-    words = [word for word in words if word] or [""]
+    words = [change(word) for word in x.reshape(-1) if same(word) not in stops] or [""]
     return np.array(words, object).reshape([1, -1] if x.ndim == 2 else [-1])
-
-
-def _plain(word: str) -> str:
-    """A word without accents."""
-    if word.isascii():
-        return word
-    letters = unicodedata.normalize("NFKD", word)
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 @kernel("Equal", since=19, text=True, T=TEXT)
@@ -149,7 +140,13 @@ def _from_text(x: Text, dtype: DataType, saturate: int, round_mode: str) -> Any:
         return x.copy()
     numbers = [_number(item) for item in x.reshape(-1)]
     whole = all(isinstance(number, int) for number in numbers) and numbers
-    values = torch.tensor(numbers, dtype=torch.int64 if whole else torch.float64)
+    if dtype.is_integer() and not whole:
+        for word, number in zip(x.reshape(-1), numbers, strict=True):
+            if not math.isfinite(number):
+                raise ValueError(f"'{word}' is no number of type {dtype_name(dtype)}")
+    large = dtype == DataType.UINT64 and min(numbers, default=0) >= 0
+    exact = torch.uint64 if large else torch.int64
+    values = torch.tensor(numbers, dtype=exact if whole else torch.float64)
     return convert(values.reshape(x.shape), dtype, saturate, round_mode)
 
 

@@ -55,6 +55,8 @@ def conv_grad(
     """The gradients of Conv in x, w and b; those that nobody reads are not computed."""
     check_filter(x, w, group, kernel_shape)
     window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    if not (dy.numel() and x.numel() and w.numel()):
+        return grad_without_products(dy, x, w, mask(wanted))
     padded, padding = outer_padding(x, window)
     last = channels_last(padded, w)
     dx, dw, db = torch.ops.aten.convolution_backward(
@@ -104,12 +106,32 @@ def conv_integer(
 
 def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int) -> Tensor:
     """Convolution with any padding."""
+    sizes = window.outputs(x.shape[2:])
+    if not (x.numel() and w.numel() and all(sizes)):
+        return without_products(x, b, (x.shape[0], w.shape[0], *sizes))
     x, padding = outer_padding(x, window)
     last = channels_last(x, w)
     options = (window.strides, padding, window.dilations, False, [0] * len(padding), group)
     filter_ = laid_out(w, last if w.is_cuda else None)
     result: Tensor = torch.ops.aten.convolution(laid_out(x, last), filter_, b, *options)
     return result
+
+
+def without_products(x: Tensor, b: Tensor | None, shape: Ints) -> Tensor:
+    """What a convolution of nothing gives: sums without terms, plus the bias."""
+    y = x.new_zeros(shape)
+    return y if b is None else y + b.reshape(-1, *[1] * (len(shape) - 2))
+
+
+def grad_without_products(
+    dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Its gradients in x, w and b."""
+    return (
+        torch.zeros_like(x) if wanted[0] else None,
+        torch.zeros_like(w) if wanted[1] else None,
+        dy.sum([0, *range(2, dy.ndim)]) if wanted[2] else None,
+    )
 
 
 def channels_last(x: Tensor, w: Tensor) -> bool | None:

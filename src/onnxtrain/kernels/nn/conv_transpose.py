@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.conv import check_filter, mask
+from onnxtrain.kernels.nn.conv import (
+    check_filter,
+    grad_without_products,
+    mask,
+    without_products,
+)
 from onnxtrain.kernels.nn.window import (
     Ints,
     check_auto_pad,
@@ -41,6 +46,20 @@ class Geometry:
     begin: Ints
     end: Ints
 
+    def outputs(self, sizes: Sequence[int], kernel_shape: Sequence[int]) -> Ints:
+        """Sizes of the result."""
+        found = tuple(
+            (size - 1) * stride + (k - 1) * dilation + 1 + extra - 2 * padding + begin + end
+            for size, k, stride, dilation, padding, extra, begin, end in zip(
+                sizes, kernel_shape, *dataclasses.astuple(self), strict=True
+            )
+        )
+        if min(found, default=0) < 0:
+            raise ValueError(
+                f"the padding cuts off more than there is: {tuple(sizes)} would become {found}"
+            )
+        return found
+
 
 @kernel("ConvTranspose", T=FLOATS)
 def conv_transpose(
@@ -60,6 +79,9 @@ def conv_transpose(
     """y[n, m, i * stride + k * dilation - begin] += x[n, c, i] * w[c, m, k]; then + b[m]."""
     check_filter(x, w, group, kernel_shape, transposed=True)
     made = geometry(x, w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    sizes = made.outputs(x.shape[2:], w.shape[2:])
+    if not (x.numel() and w.numel() and all(sizes)):
+        return without_products(x, b, (x.shape[0], w.shape[1] * group, *sizes))
     grows = max(made.end) > 0
     y: Tensor = torch.ops.aten.convolution(
         x,
@@ -98,6 +120,8 @@ def conv_transpose_grad(
         x, w, auto_pad, dilations, output_padding, output_shape, pads, strides, dy.shape[2:]
     )
     need_x, need_w, need_b = mask(wanted)
+    if not (dy.numel() and x.numel() and w.numel()):
+        return grad_without_products(dy, x, w, mask(wanted))
     db = dy.sum([0, *range(2, dy.ndim)]) if need_b else None
     if not need_x and not need_w:
         return None, None, db

@@ -58,6 +58,8 @@ def lrn(
     """y = x / (bias + alpha / size * (sum of x^2 over the ``size`` nearest channels))^beta."""
     if size < 1:
         raise ValueError(f"size is {size}, must be at least 1")
+    if not x.numel():
+        return torch.empty_like(x)
     wide = widen(x)
     before, after = (size - 1) // 2, size // 2
     padding = [0, 0] * (x.ndim - 2) + [before, after]
@@ -85,11 +87,13 @@ def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -
 def grouped(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float) -> Tensor:
     """Normalize each group of channels of each sample, then scale and shift each channel."""
     batch, channels = x.shape[:2]
-    if channels % groups:
+    if channels % max(groups, 1):
         raise ValueError(f"{channels} channels cannot be split into num_groups = {groups}")
     for name, parameter in (("scale", scale), ("bias", bias)):
         if parameter.shape != (channels,):
             raise ValueError(f"{name} has shape {tuple(parameter.shape)}, not [{channels}]")
+    if not channels:
+        return torch.empty_like(x)
     data = x if x.is_cuda else widen(x)  # the CPU would keep 16-bit statistics
     weight, shift = (t.to(data.dtype).contiguous() for t in (scale, bias))
     places = math.prod(x.shape[2:])

@@ -48,6 +48,8 @@ def max_pool(
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
+    if (empty := nothing_pooled(x, window, ceil_mode)) is not None:
+        return empty, empty.to(torch.int64)
     begin: Ints = (0,) * len(sizes)
     # torch pools no 8-bit integers; float32 holds them exactly
     data = x if x.is_floating_point() else x.to(torch.float32)
@@ -124,6 +126,8 @@ def average_pool(
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
+    if (empty := nothing_pooled(x, window, ceil_mode)) is not None:
+        return empty
     if _torch_averages(window, sizes):
         options = (*_torch_window(window, window.begin), bool(ceil_mode), bool(count_include_pad))
         data = _widen_volume(x)
@@ -159,6 +163,8 @@ def average_pool_grad(
     outputs = window.outputs(sizes, ceil_mode)
     if tuple(dy.shape[2:]) != outputs:
         raise ValueError(f"dY has sizes {tuple(dy.shape[2:])}, pooling {sizes} gives {outputs}")
+    if not dy.numel():
+        return dy.new_zeros(shape)
     if quick := _fast_mean(dy, window):
         found: Tensor = quick.average_pool_grad(
             dy, shape, window.kernel, window.strides, window.begin, bool(count_include_pad)
@@ -199,6 +205,20 @@ def spatial(x: Tensor) -> Ints:
     if not 3 <= x.ndim <= 5:
         raise ValueError(f"a pool needs 1 to 3 spatial axes, its input has shape {tuple(x.shape)}")
     return tuple(x.shape[2:])
+
+
+def nothing_pooled(x: Tensor, window: Window, ceil_mode: int) -> Tensor | None:
+    """The result if it has no elements.
+
+    Raises:
+        ValueError: if it has some, which would be made of none.
+    """
+    shape = (*x.shape[:2], *window.outputs(x.shape[2:], ceil_mode))
+    if 0 in shape:
+        return x.new_empty(shape)
+    if not x.numel():
+        raise ValueError(f"there is nothing to pool in a tensor of shape {tuple(x.shape)}")
+    return None
 
 
 def unpooled_shape(dy: Tensor, out_shape: Shape) -> Ints:

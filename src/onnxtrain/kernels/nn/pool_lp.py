@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.pool import spatial
+from onnxtrain.kernels.nn.pool import nothing_pooled, spatial
 from onnxtrain.kernels.nn.window import resolve, sliding, window_axes
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
@@ -30,7 +30,10 @@ def lp_pool(
     _check_power(p)
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
-    outputs = window.outputs(sizes, 0 if auto_pad.startswith("SAME") else ceil_mode)
+    ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
+    if (empty := nothing_pooled(x, window, ceil_mode)) is not None:
+        return empty
+    outputs = window.outputs(sizes, ceil_mode)
     views = sliding(widen(x), window, window.tail(sizes, outputs))
     norm: Tensor = torch.linalg.vector_norm(views, p, window_axes(window))
     return norm.to(x.dtype)
@@ -53,7 +56,12 @@ def global_average_pool(x: Tensor) -> Tensor:
 @kernel("GlobalMaxPool", T=FLOATS)
 def global_max_pool(x: Tensor) -> Tensor:
     """y = maximum over the spatial axes."""
-    return x.amax(_axes(x), keepdim=True)
+    axes = _axes(x)
+    if not x.numel():
+        if all(x.shape[:2]):
+            raise ValueError(f"there is nothing to pool in a tensor of shape {tuple(x.shape)}")
+        return x.new_empty((*x.shape[:2], *[1] * len(axes)))
+    return x.amax(axes, keepdim=True)
 
 
 def _check_power(p: float) -> None:

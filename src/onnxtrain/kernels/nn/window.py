@@ -36,7 +36,13 @@ class Window:
 
     def outputs(self, sizes: Sequence[int], ceil_mode: int = 0) -> Ints:
         """How many windows fit; with ``ceil_mode`` the last one may hang over the end."""
-        return tuple(map(self._count, range(len(self.kernel)), sizes, [ceil_mode] * len(sizes)))
+        found = tuple(map(self._count, range(len(self.kernel)), sizes, [ceil_mode] * len(sizes)))
+        if min(found, default=0) < 0:
+            raise ValueError(
+                f"a window of {self.extent} does not fit into {tuple(sizes)} "
+                f"with padding {self.begin} and {self.end}"
+            )
+        return found
 
     def _count(self, axis: int, size: int, ceil_mode: int) -> int:
         stride, begin = self.strides[axis], self.begin[axis]

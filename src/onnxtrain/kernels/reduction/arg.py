@@ -27,7 +27,15 @@ def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: i
 def _position(
     function: Callable[..., Tensor], x: Tensor, axis: int, keep: bool, last: bool
 ) -> Tensor:
-    values = in_order(x)
+    values = in_order(x.reshape(1) if x.ndim == 0 else x)
+    if x.ndim == 0:
+        return function(values, axis).reshape(())
+    if not values.shape[axis]:
+        shape = list(x.shape)
+        shape[axis] = 1
+        if all(shape):
+            raise ValueError(f"axis {axis} of shape {tuple(x.shape)} has no elements to choose of")
+        return torch.empty(shape, dtype=torch.int64, device=x.device).sum(axis, keep)
     if not last:
         return function(values, axis, keep)
     return x.shape[axis] - 1 - function(values.flip(axis), axis, keep)

@@ -71,6 +71,8 @@ def unique(
     They ascend if ``sorted``, otherwise they stand in the order of their first places.
     """
     dim = 0 if axis is None else axis_of(axis, x.ndim)
+    if axis is not None and not x.numel():
+        return _unique_of_nothing(x, dim)
     keys = in_order(x.reshape(-1) if axis is None else x)
     found, inverse, counts = torch.unique(
         keys, return_inverse=True, return_counts=True, dim=None if axis is None else dim
@@ -82,3 +84,11 @@ def unique(
         found, counts = found.index_select(dim, order), counts[order]
         inverse = order.argsort()[inverse]
     return from_order(found, x.dtype), first, inverse, counts
+
+
+def _unique_of_nothing(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Slices without elements are all the same."""
+    count = x.shape[dim]
+    places = torch.zeros(count, dtype=torch.int64, device=x.device)
+    first = places[:1]
+    return x.narrow(dim, 0, min(count, 1)).clone(), first.clone(), places, first + count

@@ -16,9 +16,9 @@ FLOAT = DataType.FLOAT
 
 def _normalized(x: Any, **attributes: Any) -> Any:
     words = {
-        (): ["monday", "Tuesday", "naive", "Monday", "ete"],
-        ("LOWER",): ["tuesday", "naive", "ete"],
-        ("UPPER", 1): ["TUESDAY", "NAIVE", "MONDAY", "ETE"],
+        (): ["monday", "Tuesday", "naïve", "", "Monday", "été"],
+        ("LOWER",): ["tuesday", "naïve", "", "été"],
+        ("UPPER", 1): ["TUESDAY", "NAÏVE", "", "MONDAY", "ÉTÉ"],
     }
     action = attributes.get("case_change_action")
     key = tuple(v for v in (action, attributes.get("is_case_sensitive")) if v)

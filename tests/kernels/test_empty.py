@@ -1,0 +1,160 @@
+"""Results without elements, results of inputs without elements, and refusals of what is neither."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from kernels.test_edges import Array, equal, f32, none, one, ones, run
+from onnxtrain.errors import NodeError
+from onnxtrain.kernels.nn.conv import conv_grad
+from onnxtrain.kernels.nn.conv_transpose import conv_transpose_grad
+from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool_grad
+
+POOLS = ["MaxPool", "AveragePool", "LpPool"]
+SHAPES = [(0, 2, 5), (2, 0, 5, 5), (0, 0, 4, 4, 4), (1, 2, 0), (1, 1, 3, 0)]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("op", [*POOLS, "Conv"])
+def test_a_window_that_just_does_not_fit_is_in_no_place(op: str, rank: int) -> None:
+    x, window = ones(2, 3, 4, *[2] * (rank - 1)), [5] + [1] * (rank - 1)
+    if op == "Conv":
+        found = one(op, x, ones(4, 3, *window), ones(4))
+        equal(found, none(2, 4, 0, *[2] * (rank - 1)))
+    else:
+        equal(one(op, x, kernel_shape=window), none(2, 3, 0, *[2] * (rank - 1)))
+
+
+@pytest.mark.parametrize("op", POOLS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_pools_of_nothing_are_empty(op: str, shape: tuple[int, ...]) -> None:
+    sizes = shape[2:]
+    found = one(op, none(*shape), kernel_shape=[1] * len(sizes), strides=[2] * len(sizes))
+    equal(found, none(*shape[:2], *[-(-n // 2) for n in sizes]))
+
+
+def test_places_of_no_maxima() -> None:
+    y, places = run("MaxPool", none(0, 2, 4, 4), outputs=2, kernel_shape=[2, 2])
+    assert y.shape == places.shape == (0, 2, 3, 3) and places.dtype == np.int64
+
+
+@pytest.mark.parametrize("op", [*POOLS, "Conv"])
+def test_a_window_that_is_far_too_large_is_refused(op: str) -> None:
+    attributes: dict[str, Any] = {} if op == "Conv" else {"kernel_shape": [5]}
+    more = [ones(1, 1, 5)] if op == "Conv" else []
+    with pytest.raises(NodeError, match=r"a window of \(5,\) does not fit into \(2,\)"):
+        one(op, ones(1, 1, 2), *more, **attributes)
+
+
+@pytest.mark.parametrize("op", POOLS)
+def test_padding_alone_is_not_pooled(op: str) -> None:
+    with pytest.raises(NodeError, match=r"nothing to pool in a tensor of shape \(1, 2, 0\)"):
+        one(op, none(1, 2, 0), kernel_shape=[2], pads=[1, 1])
+
+
+def test_the_largest_of_an_empty_image() -> None:
+    equal(one("GlobalMaxPool", none(0, 2, 0)), none(0, 2, 1))
+    with pytest.raises(NodeError, match="nothing to pool"):
+        one("GlobalMaxPool", none(1, 2, 0))
+
+
+def test_sums_without_terms_leave_the_bias() -> None:
+    bias = f32(1, 2)
+    padded = one("Conv", none(1, 1, 0), ones(2, 1, 1), bias, pads=[1, 2])
+    equal(padded, [[[1, 1, 1], [2, 2, 2]]])
+    equal(one("Conv", none(1, 0, 2), none(2, 0, 1), bias), [[[1, 1], [2, 2]]])
+    equal(one("Conv", ones(1, 1, 2), none(0, 1, 1)), none(1, 0, 2))
+    equal(one("ConvTranspose", none(1, 1, 0), ones(1, 2, 3), bias), [[[1, 1], [2, 2]]])
+    equal(one("ConvTranspose", ones(1, 2, 3), none(2, 0, 2)), none(1, 0, 4))
+    equal(one("ConvTranspose", ones(1, 1, 2), ones(1, 1, 2), pads=[1, 2]), none(1, 1, 0))
+    with pytest.raises(NodeError, match="the padding cuts off more than there is"):
+        one("ConvTranspose", ones(1, 1, 2), ones(1, 1, 2), pads=[3, 3])
+
+
+@pytest.mark.parametrize("grad", [conv_grad, conv_transpose_grad])
+@pytest.mark.parametrize("empty", ["batch", "result"])
+def test_gradients_of_convolutions_of_nothing_are_zeros(grad: Any, empty: str) -> None:
+    batch = 0 if empty == "batch" else 2
+    x, w = torch.ones(batch, 3, 2), torch.ones(3, 3, 3)
+    dy = torch.ones(batch, 3, 0 if grad is conv_grad or batch else 4)
+    attributes: dict[str, Any] = {}
+    if grad is conv_transpose_grad and batch:
+        attributes = {"pads": [2, 2]}
+    dx, dw, db = grad(dy, x, w, wanted=(True, True, True), **attributes)
+    assert dx.shape == x.shape and not dx.any()
+    assert dw.shape == w.shape and not dw.any()
+    assert db.tolist() == [0, 0, 0]
+
+
+def test_gradients_of_pools_of_nothing_are_zeros() -> None:
+    dy, shape = torch.ones(2, 3, 0), [2, 3, 4]
+    places = torch.zeros(2, 3, 0, dtype=torch.int64)
+    options: dict[str, Any] = {"kernel_shape": [5], "out_shape": None}
+    for found in (
+        average_pool_grad(dy, shape, **options),
+        max_pool_grad(dy, places, shape, **options),
+    ):
+        assert list(found.shape) == shape and not found.any()
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_places_among_no_elements(op: str, last: int) -> None:
+    options = {"select_last_index": last}
+    with pytest.raises(NodeError, match=r"axis 1 of shape \(2, 0\) has no elements to choose of"):
+        one(op, none(2, 0), axis=1, **options)
+    assert one(op, none(0, 0), axis=1, **options).shape == (0, 1)
+    assert one(op, none(0, 3), axis=1, keepdims=0, **options).shape == (0,)
+    number = one(op, np.array(5, np.float32), axis=0, **options)
+    assert number.shape == () and number == 0
+
+
+@pytest.mark.parametrize("sorted_", [0, 1])
+def test_slices_without_elements_are_the_same(sorted_: int) -> None:
+    found = run("Unique", none(0, 3), outputs=4, axis=1, sorted=sorted_)
+    for value, expected in zip(found, [none(0, 1), [0], [0, 0, 0], [3]], strict=True):
+        equal(value, expected)
+    found = run("Unique", none(2, 0), outputs=4, axis=1, sorted=sorted_)
+    for value, expected in zip(found, [none(2, 0), none(0), none(0), none(0)], strict=True):
+        equal(value, expected)
+
+
+NOTHING: dict[str, tuple[Any, Array]] = {
+    "DFT": (lambda: one("DFT", none(0, 5, 1)), none(0, 5, 2)),
+    "DFT-length": (lambda: one("DFT", none(0, 5, 2), np.array(7)), none(0, 7, 2)),
+    "DFT-one-side": (lambda: one("DFT", none(0, 5, 1), onesided=1), none(0, 3, 2)),
+    "DFT-inverse": (lambda: one("DFT", none(0, 5, 2), inverse=1), none(0, 5, 2)),
+    "STFT": (lambda: one("STFT", none(0, 8, 1), np.array(2), None, np.array(4)),
+             none(0, 3, 3, 2)),
+    "InstanceNormalization": (lambda: one("InstanceNormalization", none(1, 0, 4), none(0), none(0)),
+                              none(1, 0, 4)),
+    "LRN": (lambda: one("LRN", none(1, 0, 2, 2), size=3), none(1, 0, 2, 2)),
+    "DynamicQuantizeLinear": (lambda: run("DynamicQuantizeLinear", none(2, 0), outputs=3)[0],
+                              none(2, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_nothing_becomes_nothing(name: str) -> None:
+    found, expected = NOTHING[name]
+    equal(found(), expected)
+
+
+def test_words_that_are_no_numbers() -> None:
+    for word in ("NaN", "INF", "-inf"):
+        with pytest.raises(NodeError, match=f"'{word}' is no number of type int64"):
+            one("Cast", np.array(["1", word], object), to=onnx.TensorProto.INT64)
+    equal(one("Cast", np.array(["2.5", "-3"], object), to=onnx.TensorProto.INT64), [2, -3])
+    largest = np.array([str(2**64 - 1)], object)
+    equal(one("Cast", largest, to=onnx.TensorProto.UINT64), np.array([2**64 - 1], np.uint64))
+
+
+def test_words_keep_their_letters() -> None:
+    words = np.array(["Ärger", "", "No"], object)
+    assert one("StringNormalizer", words).tolist() == ["Ärger", "", "No"]
+    found = one("StringNormalizer", words, case_change_action="LOWER", stopwords=["no"])
+    assert found.tolist() == ["ärger", ""]
+    assert one("StringNormalizer", words, stopwords=["ärger", "", "no"]).tolist() == [""]
