@@ -368,3 +368,15 @@ def test_the_given_model_is_left_as_it_was(folder):
 def test_artifacts_and_api_are_where_users_of_the_reference_expect_them():
     assert {"CheckpointState", "Module", "Optimizer", "LinearLRScheduler"} <= set(api.__all__)
     assert artifacts.LossType.CrossEntropyLoss and artifacts.OptimType.AdamW
+
+
+def test_options_fix_the_sizes_of_free_dimensions(folder):
+    options = SessionOptions()
+    graph = onnx.load(folder / "training_model.onnx").graph
+    free = next(v for v in graph.input if v.name == "x").type.tensor_type.shape.dim[0].dim_param
+    options.add_free_dimension_override_by_name(free, len(X))
+    state = CheckpointState.load_checkpoint(folder / "checkpoint")
+    module = Module(folder / "training_model.onnx", state, session_options=options)
+    module(X, LABELS)
+    with pytest.raises(FeedError, match=r"must have shape \[\d+, \d+\]"):
+        module(X[:1], LABELS[:1])
