@@ -12,6 +12,8 @@ from onnxtrain.errors import NodeError
 from onnxtrain.kernels.nn.conv import conv_grad
 from onnxtrain.kernels.nn.conv_transpose import conv_transpose_grad
 from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool_grad
+from onnxtrain.kernels.sequence import concat_from_sequence, sequence_at, sequence_erase
+from onnxtrain.kernels.tensor.resize import resize_grad
 
 POOLS = ["MaxPool", "AveragePool", "LpPool"]
 SHAPES = [(0, 2, 5), (2, 0, 5, 5), (0, 0, 4, 4, 4), (1, 2, 0), (1, 1, 3, 0)]
@@ -158,3 +160,44 @@ def test_words_keep_their_letters() -> None:
     found = one("StringNormalizer", words, case_change_action="LOWER", stopwords=["no"])
     assert found.tolist() == ["ärger", ""]
     assert one("StringNormalizer", words, stopwords=["ärger", "", "no"]).tolist() == [""]
+
+
+def test_images_without_pixels_are_resized() -> None:
+    twice = {"coordinate_transformation_mode": "half_pixel_symmetric"}
+    for mode in ("nearest", "linear"):
+        equal(one("Resize", none(1, 1, 0), None, f32(1, 1, 2), mode=mode, **twice), none(1, 1, 0))
+        equal(one("Resize", ones(1, 1, 3), None, f32(1, 1, 0.1), mode=mode), none(1, 1, 0))
+        sizes = np.array([0, 1, 4])
+        equal(one("Resize", none(0, 1, 2), None, None, sizes, mode=mode), none(0, 1, 4))
+        with pytest.raises(NodeError, match=r"nothing of shape \(1, 0\) cannot become \(1, 3\)"):
+            one("Resize", none(1, 0), None, None, np.array([1, 3]), mode=mode)
+    grad = resize_grad(torch.ones(1, 0), torch.ones(1, 3), None, [1.0, 0.1], deterministic=False)
+    assert grad.tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_a_number_is_a_row_of_one(reverse: int) -> None:
+    for dtype in (np.float32, np.int64):
+        x = np.array(3, dtype)
+        equal(one("CumSum", x, np.array(0), reverse=reverse), x)
+        equal(one("CumSum", x, np.array(0), reverse=reverse, exclusive=1), np.array(0, dtype))
+
+
+def test_no_more_is_cut_off_than_there_is() -> None:
+    equal(one("Pad", ones(2, 1), np.array([-1, 0, -1, 0])), none(0, 1))
+    with pytest.raises(NodeError, match="cannot cut 3 off axis 0, which has 2 elements"):
+        one("Pad", ones(2, 1), np.array([-1, 0, -2, 0]))
+
+
+def test_places_have_the_shape_of_what_is_put_there() -> None:
+    places = np.zeros((1, 1, 2, 2), np.int64)
+    with pytest.raises(NodeError, match=r"X \(0, 1, 2, 2\) and I \(1, 1, 2, 2\) differ in shape"):
+        one("MaxUnpool", none(0, 1, 2, 2), places, kernel_shape=[2, 2])
+
+
+def test_sequences_without_elements() -> None:
+    with pytest.raises(ValueError, match="the sequence has no elements to join"):
+        concat_from_sequence([], axis=0)
+    for function in (sequence_at, sequence_erase):
+        with pytest.raises(ValueError, match="the sequence has no elements"):
+            function([], 0)

@@ -55,6 +55,8 @@ def sequence_erase(input_sequence: Sequence[Tensor], position: Any = None) -> li
 
 def _position(value: Any, count: int) -> int:
     at = int(scalar(value))
+    if not count:
+        raise ValueError("the sequence has no elements")
     if not -count <= at < count:
         raise ValueError(f"position {at} is not in valid range [-{count},{count - 1}]")
     return at % count
@@ -86,6 +88,8 @@ def concat_from_sequence(
     input_sequence: Sequence[Tensor], *, axis: int, new_axis: int = 0
 ) -> Tensor:
     """All elements one after the other along an axis, which is a new one if ``new_axis``."""
+    if not input_sequence:
+        raise ValueError("the sequence has no elements to join")
     join = torch.stack if new_axis else torch.cat
     return join(list(input_sequence), axis_of(axis, input_sequence[0].ndim + bool(new_axis)))
 

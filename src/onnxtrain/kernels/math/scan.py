@@ -52,7 +52,8 @@ def _scan(
     reverse: bool,
 ) -> Tensor:
     dim = single(axis)
-    values = widen(x) if x.is_floating_point() else as_int64(x)
+    line = x.reshape(1) if x.ndim == 0 else x
+    values = widen(line) if x.is_floating_point() else as_int64(line)
     if reverse:
         values = values.flip(dim)
     if exclusive:
@@ -61,4 +62,5 @@ def _scan(
     result = function(values, dim)
     if reverse:
         result = result.flip(dim)
+    result = result.reshape(x.shape)
     return store(result, x) if x.is_floating_point() else from_int64(result, x.dtype)

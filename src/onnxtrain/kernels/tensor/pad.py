@@ -52,6 +52,9 @@ def pad(
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
         cut = max(-before[axis], 0)
         left = data.shape[axis] - cut - max(-after[axis], 0)
+        if left < 0:
+            size, least = data.shape[axis], data.shape[axis] - left
+            raise ValueError(f"cannot cut {least} off axis {axis}, which has {size} elements")
         data = data.narrow(axis, cut, left) if left != data.shape[axis] else data
     before, after = [max(n, 0) for n in before], [max(n, 0) for n in after]
     if not any(before) and not any(after):

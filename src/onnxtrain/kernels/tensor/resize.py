@@ -94,6 +94,8 @@ def resize_grad(
     deterministic: bool,
 ) -> Tensor:
     """The transposed map of Resize applied to dy; only the shape of x matters."""
+    if not dy.numel():
+        return dy.new_zeros(x.shape)
     chosen = list(range(x.ndim)) if axes is None else axes_of(axes, x.ndim)
     if scales:
         resized = _scaled(x.shape, chosen, scales)
@@ -133,7 +135,7 @@ def _sized(
     """Axes resized to given sizes, or to the nearest ones that keep the aspect ratio."""
     if len(sizes) != len(axes):
         raise ValueError(f"sizes {list(sizes)} must have one entry for each of {len(axes)} axes")
-    factors = [size / shape[a] for a, size in zip(axes, sizes, strict=True)]
+    factors = [size / shape[a] if shape[a] else 1.0 for a, size in zip(axes, sizes, strict=True)]
     if policy == "stretch":
         return [Axis(a, shape[a], n, f) for a, n, f in zip(axes, sizes, factors, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
@@ -163,6 +165,13 @@ def _maps(axes: list[Axis], how: Sampling, device: torch.device) -> list[Taps]:
 
 
 def _resize(x: Tensor, axes: list[Axis], how: Sampling, extrapolation: float = 0.0) -> Tensor:
+    shape = list(x.shape)
+    for axis in axes:
+        shape[axis.index] = axis.out_size
+    if 0 in shape:
+        return x.new_empty(shape)
+    if not x.numel():
+        raise ValueError(f"nothing of shape {tuple(x.shape)} cannot become {tuple(shape)}")
     exact = how.mode == "nearest"
     whole = not x.dtype.is_floating_point
     result = x if exact else x.to(torch.float64) if whole else widen(x)

@@ -151,6 +151,8 @@ def max_unpool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Zeros with x at the flat places i of what was pooled, in the first corner of the output."""
+    if i.shape != x.shape:
+        raise ValueError(f"X {tuple(x.shape)} and I {tuple(i.shape)} differ in shape")
     rank = x.ndim - 2
     steps, padding = strides or [1] * rank, pads or [0] * 2 * rank
     pooled = [
