@@ -155,6 +155,20 @@ def test_a_folder_is_in_the_way(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
+@posix
+@pytest.mark.parametrize("kind", ["file", "main", "data"])
+def test_a_pipe_is_not_replaced(tmp_path, kind):
+    path = tmp_path / "file"
+    pipe = path if kind != "data" else tmp_path / "file.data"
+    os.mkfifo(pipe)
+    with pytest.raises(SaveError, match="it is a device or a pipe, not a file"):
+        if kind == "file":
+            atomic_write(path, b"x")
+        else:
+            atomic_write_pair(path, b"x", b"y")
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and names(tmp_path) == [pipe.name]
+
+
 def disk_full(handle: BinaryIO) -> None:
     handle.write(b"the first part")
     handle.flush()

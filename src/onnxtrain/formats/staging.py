@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -65,9 +66,16 @@ def written(staged: str, content: Content, like: str) -> Iterator[None]:
 
 
 def _permissions(path: str) -> int | None:
-    """Permissions of a file that may be replaced; None if there is none yet."""
+    """Permissions of a file that may be replaced; None if there is none yet.
+
+    Only an ordinary file may: a device or a pipe would be gone for everybody.
+    """
     if not os.path.exists(path):
         return None
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not os.path.isfile(path):
+        raise OSError("it is a device or a pipe, not a file")
     if not os.access(path, os.W_OK):
         raise PermissionError("the file is read-only")
     return stat.S_IMODE(os.stat(path).st_mode)
