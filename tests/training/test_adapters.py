@@ -289,7 +289,14 @@ def test_a_pattern_that_matches_nothing_is_refused():
         Trainer(mlp(), loss="mse", device="cpu", lora=LoraConfig(targets=[]))
 
 
-@pytest.mark.parametrize("options", [{"rank": 0}, {"dropout": 1.0}, {"alpha": 0.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"rank": rank} for rank in (0, 2.5, "8", True)),
+        *({"dropout": dropout} for dropout in (1.0, "0.1")),
+        *({"alpha": alpha} for alpha in (0.0, "16")),
+    ],
+)
 def test_impossible_settings_are_refused(options: dict):
     with pytest.raises(OptionError):
         LoraConfig(**options)

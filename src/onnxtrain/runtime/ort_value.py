@@ -259,13 +259,13 @@ class _OnDevice:
         }
 
 
-def device_of(name: str, index: int | None = None) -> torch.device:
-    """The torch device of ``cpu``, ``cuda`` or ``cuda:1``.
+def device_of(name: str | torch.device, index: int | None = None) -> torch.device:
+    """The torch device of ``cpu``, ``cuda`` or ``cuda:1``, as text or as torch says it.
 
     Raises:
         DeviceError: if the name is no device, or the device is not there.
     """
-    kind, _, number = name.lower().partition(":")
+    kind, _, number = str(name).lower().partition(":")
     if kind in ("gpu", "cuda") and (number.isdecimal() or not number):
         if not torch.cuda.is_available():
             raise DeviceError(f"device '{name}' is not available: torch sees no CUDA device")

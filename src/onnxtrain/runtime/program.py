@@ -19,7 +19,7 @@ from onnxtrain.kernels.dtypes import tensor_of, text_of
 from onnxtrain.runtime.obstacle import waiting
 from onnxtrain.runtime.plan import Plan, Step
 from onnxtrain.runtime.rehearsal import offered
-from onnxtrain.runtime.seeds import next_seed
+from onnxtrain.runtime.seeds import next_seed, seed_of
 from onnxtrain.types import DataType, op_name
 
 _counter = itertools.count()
@@ -51,7 +51,7 @@ class Program:
         host = torch.device("cpu")
         self.rng = torch.Generator(device)
         self.rng_host = self.rng if device == host else torch.Generator(host)
-        self.seed(next_seed() if seed is None else seed)
+        self.seed(next_seed() if seed is None else seed_of(seed))
         self._names: dict[str, Any] = {
             "device": device,
             "device_host": host,

@@ -24,6 +24,7 @@ from onnxtrain.transforms.lora import (
     initial_values,
 )
 from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, Layout, find_layers
+from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 from onnxtrain.transforms.write_back import write_back
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -57,7 +58,7 @@ class Adapters:
     def trainable(self, wanted: str | Sequence[str] | Selection) -> Selection:
         """The adapters, and what else was named; ``auto`` names nothing."""
         if not isinstance(wanted, Selection):
-            listed = [wanted] if isinstance(wanted, str) else list(wanted)
+            listed = patterns_of(wanted, TRAINABLE)
             wanted = Selection(include=[] if wanted == "auto" else listed)
         include = [f"*{A_SUFFIX}", f"*{B_SUFFIX}", *wanted.include]
         return Selection(include, wanted.exclude, wanted.last, wanted.biases)

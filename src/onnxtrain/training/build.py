@@ -209,21 +209,6 @@ def _with_loss(
         return grafted(model, proto, accessor.model), names
 
 
-def check_numbers(**options: Any) -> None:
-    """Refuse options that are no numbers of at least 0.
-
-    Raises:
-        OptionError: if there is one.
-    """
-    for name, given in options.items():
-        try:
-            number = float(given)
-        except (TypeError, ValueError):
-            number = math.nan
-        if isinstance(given, str) or not number >= 0:
-            raise OptionError(f"{name} must be a number of at least 0, not {given!r}")
-
-
 def build_optimizer(
     optimizer: str | Any,
     model: ir.Model,
@@ -250,10 +235,11 @@ def build_optimizer(
 
 def _optimizer_block(optimizer: str | Any, weight_decay: float, limit: float | None) -> Any:
     if not isinstance(optimizer, str):
-        if not hasattr(optimizer, "to_model_proto"):
+        if isinstance(optimizer, type) or not hasattr(optimizer, "to_model_proto"):
+            what = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else None
             raise OptionError(
                 f"an optimizer is one of {', '.join(OPTIMIZERS)} or an onnxblock optimizer, "
-                f"not {type(optimizer).__name__}"
+                f"not {what or type(optimizer).__name__}"
             )
         if weight_decay or limit is not None:
             raise OptionError("give weight_decay and clip_grad_norm to the optimizer block itself")

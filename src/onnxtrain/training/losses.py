@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ import torch
 from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import Block
 from onnxtrain.training.build import LOSSES
+from onnxtrain.training.given import check_loss
 from onnxtrain.types import FLOATS, TEXT
 
 TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
@@ -30,6 +31,7 @@ def torch_function(loss: Any) -> TorchLoss | None:
     if loss is None or isinstance(loss, (str, Block)):
         return None
     if callable(loss):
+        check_loss(loss)
         found: TorchLoss = loss
         return found
     raise LossError(f"a loss is a name, an onnxblock or a function, not {type(loss).__name__}")
@@ -49,6 +51,10 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
         kinds = _is_real if isinstance(loss, str) else _is_numbers
         fitting = [str(v.name) for v in values if kinds(v)] or names
         return fitting[:1] if isinstance(loss, str) else fitting
+    if not isinstance(outputs, (str, Iterable)):
+        raise LossError(
+            f"outputs are names of outputs, not {outputs!r}\n  have  {', '.join(names)}"
+        )
     picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
     if unknown := [name for name in picked if name not in names]:
         raise LossError(

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from onnxtrain.errors import CheckpointError, ModelError
+from onnxtrain.errors import CheckpointError, ModelError, OptionError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
@@ -18,6 +18,7 @@ from onnxtrain.runtime.plan import Plan
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.training.checkpoint import OptimizerState, Parameter
+from onnxtrain.training.given import number_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.runner import provider_of
 from onnxtrain.transforms.backward.clipping import fold_clipping, reads_only
@@ -164,8 +165,15 @@ class Optimizer:
             self.state.step += 1
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the learning rate from the next step on."""
-        self.state.learning_rate = float(learning_rate)
+        """Set the learning rate from the next step on.
+
+        Raises:
+            OptionError: if it is no finite number.
+        """
+        rate = number_of(learning_rate)
+        if rate is None:
+            raise OptionError(f"a learning rate must be a finite number, not {learning_rate!r}")
+        self.state.learning_rate = rate
 
     def get_learning_rate(self) -> float:
         """The learning rate in use."""

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from onnxtrain.errors import OptionError
+from onnxtrain.training.given import number_of
 
 FIRST = 2.0**16
 SMALLEST, LARGEST = 1.0, 2.0**24
@@ -46,12 +47,16 @@ class LossScale:
         smallest: float = SMALLEST,
         largest: float = LARGEST,
     ) -> None:
-        if not first > 0:
-            raise OptionError(f"a loss scale must be positive, not {first!r}")
+        number = number_of(first)
+        if number is None or number <= 0 or number_of(1 / number) is None:
+            raise OptionError(
+                f"a loss scale must be a finite number above 0, not {first!r}\n"
+                f"  give  {FIRST:g}, say, or 'dynamic'"
+            )
         self.dynamic = dynamic
         self._window = window
         self._bounds = (smallest, largest)
-        self.scale = torch.full((), min(first, largest), dtype=torch.float32, device=device)
+        self.scale = torch.full((), min(number, largest), dtype=torch.float32, device=device)
         self._stable = torch.zeros((), dtype=torch.int32, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
         self._overflow = torch.zeros((), dtype=torch.float32, device=device)
@@ -145,4 +150,4 @@ def loss_scale_of(option: Scaling, precision: str, device: torch.device) -> Loss
         return LossScale(device, first, moves, option.up_scale_window, *bounds)
     if isinstance(option, bool) or not isinstance(option, (int, float)):
         raise OptionError(f"loss_scale is 'dynamic', a positive number or None, not {option!r}")
-    return LossScale(device, float(option), dynamic=False, largest=math.inf)
+    return LossScale(device, option, dynamic=False, largest=math.inf)

@@ -20,6 +20,7 @@ from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ort_value import device_of
 from onnxtrain.runtime.profile import Profiler
+from onnxtrain.runtime.seeds import seed_of
 from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters, LoraConfig
 from onnxtrain.training.batch import Batch, on_device, pick, samples
@@ -27,9 +28,9 @@ from onnxtrain.training.build import (
     LossLike,
     build_optimizer,
     build_training,
-    check_numbers,
     working_copy,
 )
+from onnxtrain.training.given import check_numbers, check_options
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
@@ -45,8 +46,6 @@ from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, settle
 from onnxtrain.transforms.training_graph import parameters_to_inputs
 from onnxtrain.transforms.write_back import weight_names
-
-BATCH_NORM = ("train", "freeze")
 
 
 class Trainer:
@@ -104,8 +103,8 @@ class Trainer:
         fuse: bool = True,
         groups: Groups | None = None,
     ) -> None:
-        _check_form(batch_norm)
-        check_numbers(lr=lr, weight_decay=weight_decay, clip_grad_norm=clip_grad_norm or 0.0)
+        check_options(batch_norm, lora, groups, clip_grad_norm, lr=lr, weight_decay=weight_decay)
+        seed = None if seed is None else seed_of(seed)
         self.shares = None if groups is None or groups.world_size == 1 else Shares(groups)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         scaling = loss_scale_of(loss_scale, precision, device_of(place))
@@ -382,11 +381,6 @@ class Trainer:
             CheckpointError: if it belongs to another model or optimizer; nothing is changed then.
         """
         return resume.read(self, path)
-
-
-def _check_form(batch_norm: str) -> None:
-    if batch_norm not in BATCH_NORM:
-        raise OptionError(f"batch_norm is one of {', '.join(BATCH_NORM)}, not {batch_norm!r}")
 
 
 def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:

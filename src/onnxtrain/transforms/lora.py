@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -41,17 +42,25 @@ class LoraConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if not _is(self.rank, Integral):
+            raise OptionError(f"the rank of an adapter is a whole number, not {self.rank!r}")
         if self.rank < 1:
             raise OptionError(f"the rank of an adapter is at least 1, not {self.rank}")
-        if self.alpha is not None and not (self.alpha and math.isfinite(self.alpha)):
-            raise OptionError(f"the alpha of an adapter is a number and not 0, not {self.alpha}")
-        if not 0 <= self.dropout < 1:
-            raise OptionError(f"the dropout of an adapter is in [0, 1), not {self.dropout}")
+        alpha = 1.0 if self.alpha is None else self.alpha
+        if not _is(alpha, Real) or not (alpha and math.isfinite(alpha)):
+            raise OptionError(f"the alpha of an adapter is a number and not 0, not {alpha!r}")
+        if not _is(self.dropout, Real) or not 0 <= self.dropout < 1:
+            raise OptionError(f"the dropout of an adapter is in [0, 1), not {self.dropout!r}")
 
     @property
     def scale(self) -> float:
         """What the product of A and B is multiplied by."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
+
+
+def _is(given: object, kind: type) -> bool:
+    """Whether something is a number of a kind; truth values are none."""
+    return isinstance(given, kind) and not isinstance(given, bool)
 
 
 def initial_values(layers: Sequence[Layer], rank: int, seed: int | None) -> dict[str, Array]:

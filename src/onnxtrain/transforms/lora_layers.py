@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.transforms.patterns import patterns_of
 from onnxtrain.types import FLOATS, MS, ONNX, DataType, op_name
 
 A_SUFFIX = ".lora_A"
@@ -122,7 +123,7 @@ def find_layers(model: ir.Model, targets: str | Sequence[str]) -> list[Layer]:
     Raises:
         ParameterError: if a pattern matches no layer that can take an adapter.
     """
-    patterns = [targets] if isinstance(targets, str) else list(targets)
+    patterns = patterns_of(targets, "targets of adapters are")
     if not patterns:
         raise ParameterError("no layer takes an adapter: the list of targets is empty")
     sites = [site for node in model.graph if (site := _site(node)) is not None]

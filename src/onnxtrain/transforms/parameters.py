@@ -19,6 +19,7 @@ from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies, is_waves, rotations
 from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
+from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 from onnxtrain.transforms.places import final_uses, in_group_norm, under_root
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights
@@ -175,7 +176,7 @@ def decide(
         if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
     ]
     if wanted != "auto":
-        patterns = [wanted] if isinstance(wanted, str) else list(wanted)
+        patterns = patterns_of(wanted, TRAINABLE)
         decisions = _picked(decisions, patterns, model.graph)
     if not any(d.trained for d in decisions):
         homes = "".join(f"\n  {line}" for line in other_homes(model.graph))
