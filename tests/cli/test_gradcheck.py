@@ -242,3 +242,20 @@ def test_operators_without_double_are_compared_in_float(folder, cli):
     onnx.save(proto(text), "scale.onnx")
     assert "compare in float with --float" in cli("gradcheck", "scale.onnx", code=1)
     assert max(errors(cli("gradcheck", "scale.onnx", "--float")).values()) < 1e-3
+
+
+def test_a_model_that_gives_no_number_is_not_right(folder, cli):
+    model = proto(TANH)
+    weight = onnx.numpy_helper.from_array(np.full((2, 2), np.nan, np.float32), "w")
+    model.graph.initializer[0].CopyFrom(weight)
+    onnx.save(model, "nan.onnx")
+    output = cli("gradcheck", "nan.onnx", code=1)
+    assert "there is nothing to compare: no number of 'y' is finite" in output
+
+
+def test_a_model_without_outputs_is_refused(folder, cli):
+    model = onnx.load("model.onnx")
+    del model.graph.output[:]
+    onnx.save(model, "empty.onnx")
+    assert "a model without outputs" in cli("gradcheck", "empty.onnx", code=1)
+    assert "--seed 0, say" in cli("gradcheck", "model.onnx", "--seed", -1, code=2)

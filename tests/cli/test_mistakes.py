@@ -68,7 +68,10 @@ TABLES = {
     "table.xlsx": b"PK",
     "text.jsonl": b'{"ids": "hello", "label": 0}\n' * 9,
     "ragged.jsonl": b'{"x": [1, 2]}\n{"x": [1]}\n',
+    "wide.csv": text([*COLUMNS, "label"], without(3, "1e44")),
+    "utf16.csv": "f0,label\n1,0\n".encode("utf-16"),
     "epoch.yaml": b"epoch: 3",
+    "binary.yaml": b"\xff\xfe",
     "rate.yaml": b"learning_rate: 3",
     "many.yaml": b"epochs: many",
 }
@@ -139,6 +142,7 @@ def place(folder: pathlib.Path) -> pathlib.Path:
     np.savez("one_hot.npz", x=data["x"], labels=np.eye(3)[data["labels"]])
     np.savez("tokens.npz", ids=np.arange(9), labels=np.zeros(9, int))
     np.savez("nan.npz", x=np.where(data["x"] > 2, np.nan, data["x"]), labels=data["labels"])
+    np.savez("zero.npz", x=data["x"][:0], labels=data["labels"][:0])
     pathlib.Path("nothing").mkdir()
     return folder
 
@@ -252,6 +256,20 @@ MISTAKES = {
     "batch too large": (line("good.csv", "--batch-size", "65"), "--batch-size 64  or less"),
     "optimizer": (line("good.csv", "--optimizer", "AdamV"), "--optimizer adam"),
     "device": (line("good.csv", "--device", "tpu"), "give --device cpu"),
+    "infinite rate": (line("good.csv", "--lr", "inf"), "lr must be a finite number"),
+    "endless seed": (line("good.csv", "--seed", str(2**70)), "from 0 to 2**64 - 1"),
+    "nothing of gradients": (line("good.csv", "--clip-grad-norm", "0"), "leave it out"),
+    "endless label": (line("good.csv", "--first-label", str(2**70)), "--first-label 1, say"),
+    "this folder": (line("good.csv", "--out", "."), "give  --out trained.onnx"),
+    "this folder for later": (line("good.csv", "--checkpoint", "."), "--checkpoint run.ckpt"),
+    "folder for later": (line("good.csv", "--checkpoint", "nothing"), "it is a folder"),
+    "one file for two": (line("good.csv", "--log", "./trained.onnx"), "--out and --log are the"),
+    "result as checkpoint": (line("good.csv", "--out", "a.ckpt"), "--out and --checkpoint are"),
+    "too large": (line("wide.csv"), "has 1e+44, which float32 cannot hold"),
+    "UTF-16": (line("utf16.csv"), "iconv -f utf-16 -t utf-8 'utf16.csv'"),
+    "no samples": (line("zero.npz"), "the same number of samples, at least one"),
+    "no file of options": (line("good.csv", "--config", "a.yaml"), "loss: cross_entropy"),
+    "no text of options": (line("good.csv", "--config", "binary.yaml"), "it is no text in UTF-8"),
     "picture": (line("good.csv", "--plot", "curves.doc"), "--plot curves.png"),
     "rank": (line("good.csv", "--lora", "0"), "give  --lora 8"),
     "map": (line("good.csv", "--map", "x"), "--map labels=outcome, say"),
@@ -279,6 +297,9 @@ LINES = {
     "strange verb": (("zzz",), "have  fit, info"),
     "flag for the loss": (FIT + ("--data", "good.csv"), "add  --loss cross_entropy"),
     "no loss": (FIT + ("--data", "good.csv"), "cross_entropy for labels of 3 classes"),
+    "flag before a verb": (("--zzz",), "onnxtrain --help' lists all options"),
+    "one model for two": (("diff", "model.onnx"), "onnxtrain diff before.onnx after.onnx"),
+    "no checkpoint": (("export",), "onnxtrain export run.ckpt model.onnx"),
     "flag": (line("good.csv", "--epoch", "3"), "give  --epochs N"),
     "flag of others": (line("good.csv", "--learning-rate", "3"), "give  --lr NUMBER"),
     "near flag": (line("good.csv", "--wamup", "3"), "did you mean  --warmup"),

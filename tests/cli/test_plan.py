@@ -81,6 +81,7 @@ BAD = {
     "loss": (("plan", "model.onnx", "--training", "--loss", "hinge"), "unknown loss 'hinge'"),
     "optimizer": ((*TRAIN, "--optimizer", "magic"), "unknown optimizer 'magic'"),
     "dimension": (("plan", "model.onnx", "--dim", "M=4"), "no dimension 'M'"),
+    "endless size": (("plan", "model.onnx", "--dim", f"N={2**70}"), "--dim batch=32, say"),
     "size": (("plan", "model.onnx", "--dim", "N=big"), "--dim takes NAME=SIZE"),
 }
 
@@ -89,6 +90,14 @@ BAD = {
 def test_bad_input_is_explained(folder, cli, case):
     args, message = BAD[case]
     assert message in cli(*args, code=1)
+
+
+def test_a_model_without_outputs_has_no_loss(folder, cli):
+    model = onnx.load("model.onnx")
+    del model.graph.output[:]
+    onnx.save(model, "empty.onnx")
+    output = cli("plan", "empty.onnx", *TRAIN[2:], code=1)
+    assert "no output that a loss could take" in output
 
 
 def test_what_was_fused_is_told(folder, cli):

@@ -57,6 +57,8 @@ BAD = {
     "shape": (arrays(x=np.zeros((4, 5))), r"samples of shape \[5\], the model wants \[2, 3\]"),
     "words": (arrays(x=[["a"] * 6]), "not numbers"),
     "number": (arrays(x=1.0), "single number"),
+    "too large": (arrays(x=np.full((4, 2, 3), 1e39)), r"has 1e\+39, which float32 cannot hold"),
+    "records": (arrays(x=np.zeros((4, 6), [("a", "i4")])), "not numbers"),
     "empty": (arrays(x=np.zeros((0, 2, 3))), "at least one"),
 }
 
@@ -72,6 +74,19 @@ def test_arrays_that_do_not_fit_are_refused(case):
 def test_labels_must_be_whole_numbers(labels):
     with pytest.raises(FeedError, match="values that are no int64"):
         bind(arrays(labels=labels), [Y])
+
+
+def test_whole_numbers_do_not_change_their_sign():
+    with pytest.raises(FeedError, match="values that are no int64"):
+        bind(arrays(labels=np.array([2**64 - 1], np.uint64)), [Y])
+    slot = Slot("x", np.dtype(np.uint64), (None,))
+    with pytest.raises(FeedError, match="values that are no uint64"):
+        bind(arrays(x=np.array([-1])), [slot])
+
+
+def test_infinities_and_the_largest_number_pass():
+    given = np.array([[-np.inf, np.inf, np.finfo(np.float32).max, 0, 1, 2]])
+    np.testing.assert_array_equal(bind(arrays(x=given), [X])["x"].ravel(), given.ravel())
 
 
 def test_all_arrays_must_have_the_same_number_of_samples():

@@ -93,11 +93,17 @@ def test_json_lines_are_rows(tmp_path, monkeypatch):
     np.testing.assert_array_equal(whole["n"], [*range(20), *[np.nan] * 10])
 
 
+def test_whole_numbers_of_any_length_are_numbers(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"x": [1, 10000000000000000000000], "n": -1}\n')
+    assert read(tmp_path / "a.jsonl").values["x"].tolist() == [[1.0, 1e22]]
+
+
 BAD_LINES = {
     "no JSON": ('{"x": 1}\n{"x": \n', "line 2 is no JSON"),
     "no object": ("[1, 2]\n", "line 1 has a list, no object"),
     "another key": ('{"x": 1}\n{"y": 1}\n', "'y' is not in its first line"),
     "nothing": ("\n\n", "it has no rows"),
+    "depth": ("[" * 100_000, "line 1 has too many lists within lists"),
     "other lengths": ('{"x": [1, 2]}\n{"x": [1]}\n', "lists of numbers of one length"),
 }
 

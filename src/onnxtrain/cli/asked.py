@@ -124,6 +124,14 @@ def _check(run: Run) -> None:
                 raise OnnxTrainError(
                     f"{option} needs data to judge by\n  add --val-split 0.1, or --val-data FILE"
                 )
+    for option, file, example in (
+        ("--out", run.out, "trained.onnx"),
+        ("--checkpoint", run.checkpoint, "run.ckpt"),
+    ):
+        if file is not None and not file.name:
+            raise OnnxTrainError(
+                f"{option} takes a file, '{file}' is a folder\n  give  {option} {example}, say"
+            )
     if run.out.suffix == ADAPTER_SUFFIX and run.lora is None and run.adapter is None:
         raise OnnxTrainError(
             f"cannot write '{run.out}': no adapters are trained\n"

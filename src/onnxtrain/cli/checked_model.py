@@ -103,7 +103,8 @@ def _keep_outputs(model: ir.Model, loss: str | None) -> None:
         set_outputs(graph, [loss])
     names = [str(value.name) for value in graph.outputs if can_carry_gradient(value)]
     if not names:
-        shown = ", ".join(f"'{v.name}' ({type_string(v.type)})" for v in graph.outputs)
+        named = [f"'{v.name}' ({type_string(v.type)})" for v in graph.outputs]
+        shown = ", ".join(named) or "a model without outputs"
         raise LossError(
             f"{shown} cannot be differentiated: no floating point tensor\n"
             "  name an inner value with --loss"

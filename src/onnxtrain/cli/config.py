@@ -50,9 +50,17 @@ def _read(path: pathlib.Path) -> dict[Any, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise OptionError(f"there is no file '{path}' for --config") from None
-    except (OSError, ValueError) as error:
-        raise OptionError(f"cannot read '{path}': {error}") from error
+        raise OptionError(
+            f"there is no file '{path}' for --config\n"
+            "  name a file with a line such as  loss: cross_entropy"
+        ) from None
+    except UnicodeDecodeError:
+        raise OptionError(
+            f"cannot read '{path}': it is no text in UTF-8\n"
+            "  --config takes a YAML or JSON file with lines such as  loss: cross_entropy"
+        ) from None
+    except OSError as error:
+        raise OptionError(f"cannot read '{path}': {error.strerror or error}") from error
     found = _json(path, text) if path.suffix.lower() == ".json" else _yaml(path, text)
     if not isinstance(found, dict):
         raise OptionError(

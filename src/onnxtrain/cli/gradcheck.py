@@ -27,7 +27,7 @@ def gradcheck(
     inputs: Annotated[
         bool, typer.Option("--inputs", help="Check the gradients of the model's inputs too.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of inputs and directions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of inputs and directions.")] = 0,
     samples: Annotated[int, typer.Option(min=1, help="Directions for each parameter.")] = 3,
     size: Annotated[
         int | None,

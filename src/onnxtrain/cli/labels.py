@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from onnxtrain.cli.losses import Goal
     from onnxtrain.training.trainer import Trainer
 
+LARGEST = 2**31
+"""Labels of this size are none that anybody counts from."""
 TOKEN_HINT = "  if the classes are the last axis of the scores, use --loss token_cross_entropy"
 
 
@@ -47,6 +49,11 @@ def check_labels(
         if first:
             raise FeedError(f"loss '{goal.name}' has no classes\n  leave out --first-label")
         return arrays
+    if not -LARGEST < first < LARGEST:
+        raise FeedError(
+            f"--first-label is the number of the first class in the data, not {first}\n"
+            "  give  --first-label 1, say"
+        )
     labels = _moved(arrays[name], first)
     count = _classes(trainer, goal, arrays, labels)
     low, high = _range(labels, goal.kind == TOKENS)

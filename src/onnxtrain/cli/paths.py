@@ -29,6 +29,7 @@ def check(asked: Run) -> None:
     for file in written:
         if file is not None:
             _check_target(file, asked)
+    _check_apart(asked)
     if asked.plot is not None and asked.plot.suffix.lower() not in PICTURES:
         raise OnnxTrainError(
             f"cannot draw '{asked.plot}': its kind is not known\n"
@@ -71,7 +72,7 @@ def _check_checkpoint(asked: Run) -> None:
             f"there is no checkpoint '{path}' to continue from\n"
             "  leave out --resume to start, or name the file with --checkpoint"
         )
-    if not asked.resume and path.exists():
+    if not asked.resume and path.exists() and not path.is_dir():
         raise OnnxTrainError(
             f"checkpoint '{path}' is there already\n"
             "  add --resume to continue from it, remove it to start anew, or name another file "
@@ -106,6 +107,29 @@ def _check_target(file: pathlib.Path, asked: Run) -> None:
             f"'{file}' would be overwritten, but the run reads it\n"
             f"  name another file, say {file.with_stem(file.stem + '-trained')}"
         )
+
+
+def _check_apart(asked: Run) -> None:
+    """Two files of a run under one name: the second would replace the first."""
+    named = [
+        *(("--out", file) for file in targets(asked.out)),
+        ("--checkpoint", asked.checkpoint_path),
+        ("--log", asked.log),
+        ("--report", asked.report),
+        ("--plot", asked.plot),
+    ]
+    if asked.keeps_best:
+        named.append(("the best checkpoint", asked.best_path))
+    seen: dict[pathlib.Path, str] = {}
+    for option, file in named:
+        if file is None:
+            continue
+        other = seen.setdefault(file.resolve(), option)
+        if other != option:
+            raise OnnxTrainError(
+                f"'{file}' would be overwritten: {other} and {option} are the same file\n"
+                "  give each of them a name of its own"
+            )
 
 
 def _read_files(asked: Run) -> list[pathlib.Path]:

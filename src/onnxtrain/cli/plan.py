@@ -65,8 +65,10 @@ def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
     import onnx_ir as ir
 
     pairs = [text.partition("=")[::2] for text in texts]
-    if bad := [name for name, size in pairs if not name or not size.isdecimal()]:
-        raise OnnxTrainError(f"--dim takes NAME=SIZE, not '{bad[0]}'")
+    if bad := [f"{name}={size}" for name, size in pairs if not name or not _is_size(size)]:
+        raise OnnxTrainError(
+            f"--dim takes NAME=SIZE, not '{bad[0].rstrip('=')}'\n  give  --dim batch=32, say"
+        )
     sizes = {name: int(size) for name, size in pairs}
     known: set[str] = set()
     for value in (*model.graph.inputs, *model.graph.outputs):
@@ -86,6 +88,10 @@ def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
             f"the model has no dimension '{unknown[0]}'\n"
             f"  have  {', '.join(sorted(known)) or 'none with a name'}"
         )
+
+
+def _is_size(text: str) -> bool:
+    return text.isdecimal() and int(text) < 2**63
 
 
 def _inference(model: ir.Model) -> Planned:
@@ -116,6 +122,8 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
         )
     known = weight_names(original)
     working = working_copy(original)
+    if not working.graph.outputs:
+        raise LossError("the model has no output that a loss could take")
     outputs = [str(working.graph.outputs[0].name)]
     decisions = decide(working, "auto", outputs, known=known)
     trained = [d.name for d in decisions if d.trained]

@@ -66,6 +66,8 @@ EXAMPLES = {
     "weight_decay": "0.01",
 }
 """A usual value of an option."""
+FILES = {"CHECKPOINT": "run.ckpt", "A": "before.onnx", "B": "after.onnx"}
+"""Examples of files that are no models to train, by their names in the help."""
 DATA_SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".jsonl")
 
 
@@ -139,12 +141,20 @@ def _missing(error: Any, parameter: Any, args: Sequence[str]) -> str:
             "  a .csv, .jsonl, .npz or .parquet file, a folder of them, or a folder of images with "
             "one folder a class"
         )
-    shown = parameter.opts[0] if str(parameter.opts[0]).startswith("-") else name.upper()
+    is_option = str(parameter.opts[0]).startswith("-")
+    shown = parameter.opts[0] if is_option else parameter.metavar or name.upper()
     usage = error.ctx.command_path if error.ctx is not None else "onnxtrain"
-    example = f"{usage} model.onnx"
+    example = " ".join([str(usage), *_files(error)])
     if str(usage).endswith("fit"):
         example += " --data train.csv --loss cross_entropy"
     return f"there is no {shown}\n  give  {example}\n  '{usage} --help' tells more"
+
+
+def _files(error: Any) -> list[str]:
+    """What a verb is given without a flag, as an example."""
+    parameters = error.ctx.command.params if error.ctx is not None else []
+    named = [one for one in parameters if not str(one.opts[0]).startswith("-")]
+    return [FILES.get(str(one.metavar), "model.onnx") for one in named if one.required]
 
 
 def _losses(models: Sequence[str]) -> str:

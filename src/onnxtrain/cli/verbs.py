@@ -25,7 +25,13 @@ class Verbs(TyperGroup):
         """Take ``--debug`` at any place, since it is what one adds to a line that failed."""
         self.debug = DEBUG in args
         self.words = tuple(arg for arg in args if arg != DEBUG)
-        return super().parse_args(ctx, list(self.words))
+        try:
+            return super().parse_args(ctx, list(self.words))
+        except UsageError as error:
+            if type(error).__name__ != "NoSuchOption":
+                raise
+            fail(explained(error, self.words))
+            raise typer.Exit(2) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; its errors are printed without a trace.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -80,15 +81,31 @@ def _text_for_tokens(slot: Slot, array: Samples) -> str:
 def _cast(slot: Slot, array: Samples, columns: Sequence[str]) -> Samples:
     if array.dtype == slot.dtype:
         return array
-    if array.dtype.kind not in "biuf" and array.dtype.kind != "V":
+    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
         raise FeedError(_no_numbers(slot, array, columns))
     if slot.dtype.kind in "iub":
         for part in parts(array):
-            if not np.array_equal(_cast_part(slot, part).astype(part.dtype), part):
+            cast = _cast_part(slot, part)
+            if not np.array_equal(cast.astype(part.dtype), part) or np.any(
+                (cast < 0) != (part < 0)
+            ):
                 raise FeedError(_no_whole_numbers(slot, part, columns))
+    elif _may_overflow(array.dtype, slot.dtype):
+        for part in parts(array):
+            lost = np.isinf(_cast_part(slot, part)) & np.isfinite(part)
+            if lost.any():
+                raise FeedError(_too_large(slot, part[lost], columns))
     if isinstance(array, Rows):
         return array.changed(lambda part: _cast_part(slot, part), array.shape, slot.dtype)
     return _cast_part(slot, array)
+
+
+def _may_overflow(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
+    """Whether a number of one type can be too large for another one, of floating point."""
+    if have.kind not in "iuf" or want.kind != "f":
+        return False
+    largest = np.finfo(have).max if have.kind == "f" else np.iinfo(have).max
+    return float(largest) > float(np.finfo(want).max)
 
 
 def _cast_part(slot: Slot, part: Array) -> Array:
@@ -111,6 +128,14 @@ def _no_numbers(slot: Slot, array: Samples, columns: Sequence[str]) -> str:
     return (
         f"the array for '{slot.name}' has {kind}, not numbers{shown}\n"
         f"  the model takes {slot.dtype}: {cure}"
+    )
+
+
+def _too_large(slot: Slot, lost: Array, columns: Sequence[str]) -> str:
+    source = f"column '{columns[0]}'" if len(columns) == 1 else "the array"
+    return (
+        f"{source} for '{slot.name}' has {lost[0]:g}, which {slot.dtype} cannot hold\n"
+        f"  scale the numbers, or name another array with --map {slot.name}=ARRAY"
     )
 
 

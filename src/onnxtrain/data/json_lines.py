@@ -49,9 +49,10 @@ def read_json_lines(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays
 def _row(path: pathlib.Path, line: int, text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
+    except RecursionError:
+        row, reason = None, "has too many lists within lists"
     except ValueError as error:
-        row = None
-        reason = f"is no JSON ({error})"
+        row, reason = None, f"is no JSON ({error})"
     else:
         reason = f"has a {type(row).__name__}, no object"
     if not isinstance(row, dict):

@@ -56,7 +56,7 @@ def _gaps(array: Samples, tabular: bool) -> npt.NDArray[np.bool_] | None:
             empty = part == ""
         else:
             empty = ~np.isfinite(part) if tabular else np.isnan(part)
-        found.append(empty.reshape(len(part), -1).any(axis=1))
+        found.append(empty.any(axis=tuple(range(1, empty.ndim))))
     return np.concatenate(found) if found else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import pathlib
@@ -38,8 +39,16 @@ def read_csv(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays:
     except UnicodeDecodeError as error:
         raise FeedError(
             f"cannot read data from '{path}': it is no text in UTF-8 ({error.reason})\n"
-            f"  iconv -f latin1 -t utf-8 '{path}' > '{path.with_stem(path.stem + '-utf8')}'"
+            f"  iconv -f {_encoding(path)} -t utf-8 '{path}' > "
+            f"'{path.with_stem(path.stem + '-utf8')}'"
         ) from error
+
+
+def _encoding(path: pathlib.Path) -> str:
+    """What a text that is not in UTF-8 is probably in: spreadsheets mark UTF-16 as such."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin1"
 
 
 def _delimiter(file: TextIO) -> str:

@@ -40,9 +40,19 @@ def _column(path: pathlib.Path, name: str, column: list[Any]) -> Array:
         array = np.asarray(column)
     except ValueError:
         array = np.empty(0, dtype=object)
+    if array.dtype.kind == "O":
+        array = _wide(column, array)
     if array.dtype.kind not in "biufU":
         raise _ragged(path, name, column) or neither(path, name)
     return array
+
+
+def _wide(column: list[Any], array: Array) -> Array:
+    """Whole numbers that are too long for 64 bits, with fewer digits; the array if it has none."""
+    try:
+        return np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return array
 
 
 def _ragged(path: pathlib.Path, name: str, column: list[Any]) -> FeedError | None:
