@@ -108,6 +108,15 @@ def test_unknown_kinds_are_refused_before_anything_is_written(tmp_path):
 def test_one_string_is_no_list_of_names(argument, tmp_path):
     with pytest.raises(RuntimeError, match="give a list of names, not the string 'w0'"):
         artifacts.generate_artifacts(heads(1, 2), **{argument: "w0"}, artifact_directory=tmp_path)
+    with pytest.raises(RuntimeError, match="give a list of names, not 3"):
+        artifacts.generate_artifacts(heads(1, 2), **{argument: 3}, artifact_directory=tmp_path)
+
+
+@pytest.mark.parametrize("prefix", [None, 3])
+def test_a_prefix_is_a_string(prefix, tmp_path):
+    with pytest.raises(RuntimeError, match="prefix must be a string, got"):
+        write_artifacts(tmp_path, prefix=prefix)
+    assert not list(tmp_path.iterdir())
 
 
 def test_outputs_may_be_named_again(tmp_path):

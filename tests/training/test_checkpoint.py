@@ -62,7 +62,8 @@ def test_a_value_need_not_be_contiguous(state):
 
 
 @pytest.mark.parametrize(
-    "value", [np.zeros(4, np.float32), np.zeros(5, np.float64), torch.zeros(1, 5)]
+    "value",
+    [np.zeros(4, np.float32), np.zeros(5, np.float64), torch.zeros(1, 5), "x", [[1.0], 2.0], None],
 )
 def test_a_value_of_another_type_or_shape_is_refused(state, value):
     before = state.parameters["fc1.bias"].data

@@ -104,3 +104,28 @@ def test_a_session_checks_its_seed_too():
 
     with refused(OptionError, "a seed is a whole number"):
         InferenceSession(mlp(), SessionOptions(seed=2**70))
+
+
+BLOCKS = [
+    (onnxblock.optim.AdamW, {"eps": [NAN, -1, "x", INF], "weight_decay": [NAN, -1, "x"]}),
+    (onnxblock.optim.AdamW, {"betas": [0.9, (0.9,), (0.9, 1.0), (NAN, 0.9)], "adam_mode": [7]}),
+    (onnxblock.optim.Adam, {"eps": [NAN], "weight_decay": [NAN], "betas": [(2, 3)]}),
+    (onnxblock.optim.SGD, {"momentum": [NAN, -1, "x"], "dampening": [NAN], "weight_decay": [-1]}),
+    (onnxblock.optim.Lamb, {"eps": [NAN], "weight_decay": [NAN], "ratio_min": [NAN]}),
+    (onnxblock.optim.ClipGradNorm, {"max_norm": [NAN, -1, 0, "x", None]}),
+    (onnxblock.optim.ClipGradValue, {"max_value": [NAN, -1, 0, "x", None]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("block", "name", "value"),
+    [(block, name, v) for block, options in BLOCKS for name in options for v in options[name]],
+)
+def test_settings_of_optimizers(block, name, value):
+    with refused(OptionError, name):
+        block(**{name: value})
+
+
+def test_a_limit_that_is_a_number_says_what_it_should_be():
+    with refused(OptionError, "clip_grad is a block or None", "ClipGradNorm(1.0)"):
+        train(mlp(), optimizer=onnxblock.optim.AdamW(clip_grad=1.0))  # type: ignore[arg-type]

@@ -67,6 +67,31 @@ def test_a_negative_warm_up_is_refused(optimizer):
 
 
 @pytest.mark.parametrize(
+    ("schedule", "options"),
+    [
+        (LinearLRScheduler, {"warmup_step_count": float("nan")}),
+        (LinearLRScheduler, {"warmup_step_count": "1"}),
+        (LinearLRScheduler, {"total_step_count": float("inf")}),
+        (LinearLRScheduler, {"total_step_count": 10.5}),
+        (LinearLRScheduler, {"initial_lr": float("nan")}),
+        (LinearLRScheduler, {"initial_lr": -1.0}),
+        (LinearLRScheduler, {"initial_lr": None}),
+        (CosineLRScheduler, {"final_factor": float("nan")}),
+        (PolynomialLRScheduler, {"final_factor": "x"}),
+        (PolynomialLRScheduler, {"power": float("nan")}),
+        (LinearLRScheduler, {"optimizer": None}),
+    ],
+)
+def test_what_is_no_number_is_refused_and_changes_nothing(schedule, options, optimizer):
+    given = {"warmup_step_count": 1, "total_step_count": 9, "initial_lr": 0.1}
+    before = (optimizer.get_learning_rate(), optimizer.state.initial_learning_rate)
+    name = "Optimizer" if "optimizer" in options else next(iter(options))
+    with pytest.raises(OptionError, match=name):
+        schedule(**{"optimizer": optimizer, **given, **options})
+    assert (optimizer.get_learning_rate(), optimizer.state.initial_learning_rate) == before
+
+
+@pytest.mark.parametrize(
     ("schedule", "options", "expected"),
     [
         (CosineLRScheduler, {}, [0, 1, 2, 1.7071068, 1, 0.2928932, 0, 0]),

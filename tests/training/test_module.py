@@ -11,7 +11,14 @@ import torch
 
 from onnxtrain import OrtValue, SessionOptions, api, artifacts, onnxblock
 from onnxtrain.api import CheckpointState, Module
-from onnxtrain.errors import CheckpointError, FeedError, GraphError, ModelError, ParameterError
+from onnxtrain.errors import (
+    CheckpointError,
+    FeedError,
+    GraphError,
+    ModelError,
+    OptionError,
+    ParameterError,
+)
 from training.small import (
     WEIGHTS,
     batch_of,
@@ -343,6 +350,16 @@ def test_a_loss_block_may_give_further_outputs(tmp_path):
     expected, scores, _ = torch_loss()
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     np.testing.assert_allclose(mean, scores.mean(), rtol=1e-4, atol=1e-6)
+
+
+def test_things_of_another_kind_are_refused(folder, module):
+    training, optimizer = folder / "training_model.onnx", folder / "optimizer_model.onnx"
+    with pytest.raises(OptionError, match="is a CheckpointState, not None"):
+        Module(training, None)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="session_options are SessionOptions"):
+        Module(training, module.state, session_options=3)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="updates a Module, not None"):
+        api.Optimizer(optimizer, None)  # type: ignore[arg-type]
 
 
 def test_session_options_reach_the_step(folder):

@@ -215,5 +215,5 @@ def test_more_parameters_than_one_node_takes():
 def test_impossible_options():
     with pytest.raises(OptionError, match="nesterov needs a momentum above 0"):
         optim.SGD(nesterov=True)
-    with pytest.raises(OptionError, match="max_value of ClipGradValue is -1"):
+    with pytest.raises(OptionError, match="max_value must be a number above 0, not -1"):
         optim.ClipGradValue(-1)

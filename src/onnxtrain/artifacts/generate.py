@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
@@ -92,6 +92,8 @@ def generate_artifacts(
     """
     trainable, frozen = _names(requires_grad), _names(frozen_params)
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
+    if not isinstance(prefix, str):
+        raise RuntimeError(f"prefix must be a string, got {type(prefix).__name__}")
     optimizer_block = _optimizer_block(optimizer)
     compute = narrow_type(precision)
     proto = _proto(model)
@@ -136,6 +138,8 @@ def _names(given: Sequence[str] | None) -> list[str]:
     """Names as a list; one string would be taken for as many names as it has letters."""
     if isinstance(given, str):
         raise RuntimeError(f"give a list of names, not the string {given!r}")
+    if given is not None and not isinstance(given, Iterable):
+        raise RuntimeError(f"give a list of names, not {given!r}")
     return list(given or ())
 
 

@@ -52,7 +52,13 @@ class Parameter:
 
     @data.setter
     def data(self, value: npt.ArrayLike | torch.Tensor) -> None:
-        given = value if isinstance(value, torch.Tensor) else tensor_of(np.asarray(value))
+        try:
+            given = value if isinstance(value, torch.Tensor) else tensor_of(np.asarray(value))
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"parameter '{self._name}' is {self.tensor.dtype} {list(self.tensor.shape)}, "
+                f"cannot take a {type(value).__name__} that is no array of numbers"
+            ) from error
         if given.shape != self.tensor.shape or given.dtype != self.tensor.dtype:
             raise ParameterError(
                 f"parameter '{self._name}' is {self.tensor.dtype} {list(self.tensor.shape)}, "

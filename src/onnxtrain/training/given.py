@@ -7,20 +7,10 @@ from typing import Any
 import torch
 
 from onnxtrain.errors import LossError, OptionError
+from onnxtrain.onnxblock.numbers import check_limit, check_number
 from onnxtrain.transforms.lora import LoraConfig
 
 BATCH_NORM = ("train", "freeze")
-LARGEST = torch.finfo(torch.float32).max
-"""The largest number that a step can be given."""
-
-
-def number_of(given: Any) -> float | None:
-    """A number that float32 can hold; None if it is none."""
-    try:
-        number = float(given)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    return None if isinstance(given, str) or not abs(number) <= LARGEST else number
 
 
 def check_numbers(**options: Any) -> None:
@@ -30,9 +20,7 @@ def check_numbers(**options: Any) -> None:
         OptionError: if there is one.
     """
     for name, given in options.items():
-        number = number_of(given)
-        if number is None or number < 0:
-            raise OptionError(f"{name} must be a finite number of at least 0, not {given!r}")
+        check_number(name, given)
 
 
 def check_options(
@@ -55,19 +43,8 @@ def check_options(
             "  leave them out to train in one process"
         )
     check_numbers(**numbers)
-    _check_limit(clip_grad_norm)
-
-
-def _check_limit(limit: Any) -> None:
-    """Gradients of a norm of 0 would train nothing; an infinite limit is none."""
-    if limit is None or (isinstance(limit, float) and limit > LARGEST):
-        return
-    number = number_of(limit)
-    if number is None or number <= 0:
-        raise OptionError(
-            f"clip_grad_norm must be a number above 0, not {limit!r}\n"
-            "  leave it out to clip nothing"
-        )
+    if clip_grad_norm is not None:
+        check_limit("clip_grad_norm", clip_grad_norm)
 
 
 def check_loss(loss: Any) -> None:

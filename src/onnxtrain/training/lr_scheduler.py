@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from numbers import Integral
 
 from onnxtrain.errors import OptionError
+from onnxtrain.onnxblock.numbers import check_number
 from onnxtrain.training.optimizer import Optimizer
 
 
@@ -23,7 +25,8 @@ class LRScheduler(ABC):
         initial_lr: The highest rate.
 
     Raises:
-        OptionError: if a count is negative or the whole is shorter than the warm-up.
+        OptionError: if a count is negative, the whole is shorter than the warm-up, or a number is
+            none.
     """
 
     def __init__(
@@ -33,6 +36,15 @@ class LRScheduler(ABC):
         total_step_count: int,
         initial_lr: float,
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise OptionError(f"a schedule sets the rate of an Optimizer, not of {optimizer!r}")
+        for name, count in (
+            ("warmup_step_count", warmup_step_count),
+            ("total_step_count", total_step_count),
+        ):
+            if not isinstance(count, Integral):
+                raise OptionError(f"{name} is a whole number of steps, not {count!r}")
+        check_number("initial_lr", initial_lr)
         if warmup_step_count < 0:
             raise OptionError(f"warmup_step_count is {warmup_step_count}, must not be negative")
         if total_step_count < warmup_step_count:
@@ -82,6 +94,7 @@ class CosineLRScheduler(LRScheduler):
         initial_lr: float,
         final_factor: float = 0.0,
     ) -> None:
+        check_number("final_factor", final_factor)
         self._final = final_factor
         super().__init__(optimizer, warmup_step_count, total_step_count, initial_lr)
 
@@ -102,6 +115,8 @@ class PolynomialLRScheduler(LRScheduler):
         power: float = 1.0,
         final_factor: float = 0.0,
     ) -> None:
+        check_number("power", power)
+        check_number("final_factor", final_factor)
         self._power = power
         self._final = final_factor
         super().__init__(optimizer, warmup_step_count, total_step_count, initial_lr)

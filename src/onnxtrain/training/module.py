@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from onnxtrain.errors import CheckpointError, ModelError, ParameterError
+from onnxtrain.errors import CheckpointError, ModelError, OptionError, ParameterError
 from onnxtrain.formats.models import save_model
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import complete, prepare
@@ -50,7 +50,8 @@ class Module:
             backward pass is built anew. Parameters, gradients and the evaluation model stay.
 
     Raises:
-        OptionError: if there is no such precision, or the training model is not in float32.
+        OptionError: if there is no such precision, the training model is not in float32, or an
+            argument is of another kind.
         CheckpointError: if the state belongs to another model.
     """
 
@@ -66,6 +67,7 @@ class Module:
         precision: str = "fp32",
     ) -> None:
         narrow = narrow_type(precision)
+        _check_kinds(state, session_options)
         self.training = True
         self._state = state
         self._device = device_of(device)
@@ -283,6 +285,16 @@ class Module:
         self._state.parameters.require_values()
         values = {p.name: array_of(p.tensor) for p in self._state.parameters.in_order()}
         save_model(extract(model, graph_output_names, values), inference_model_uri)
+
+
+def _check_kinds(state: Any, options: Any) -> None:
+    if not isinstance(state, CheckpointState):
+        raise OptionError(
+            f"the state of a module is a CheckpointState, not {state!r}\n"
+            "  give  CheckpointState.load_checkpoint(path)"
+        )
+    if options is not None and not isinstance(options, SessionOptions):
+        raise OptionError(f"session_options are SessionOptions or None, not {options!r}")
 
 
 def _check_state(state: CheckpointState, model: ir.Model) -> None:

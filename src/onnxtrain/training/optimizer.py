@@ -12,13 +12,13 @@ from onnxtrain.errors import CheckpointError, ModelError, OptionError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
+from onnxtrain.onnxblock.numbers import number_of
 from onnxtrain.runtime.capture import Recorder
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.plan import Plan
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.training.checkpoint import OptimizerState, Parameter
-from onnxtrain.training.given import number_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.runner import provider_of
 from onnxtrain.transforms.backward.clipping import fold_clipping, reads_only
@@ -50,9 +50,15 @@ class Optimizer:
     Attributes:
         program: Updates from the gradients in the buffers of the parameters, and clips those.
         direct: Updates from gradients of any type that it only reads; None if it cannot.
+
+    Raises:
+        OptionError: if there is no module.
+        ModelError: if the model is no optimizer model.
     """
 
     def __init__(self, optimizer_uri: ModelLike, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise OptionError(f"an optimizer updates a Module, not {module!r}")
         self._module = module
         model = prepare(load_model(optimizer_uri, own=True))
         names = [str(v.name) for v in model.graph.inputs]

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from onnxtrain.errors import OptionError
-from onnxtrain.training.given import number_of
+from onnxtrain.onnxblock.numbers import number_of
 
 FIRST = 2.0**16
 SMALLEST, LARGEST = 1.0, 2.0**24

@@ -6,6 +6,7 @@ from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.numbers import check_limit
 from onnxtrain.onnxblock.optim.sequences import GRADIENTS, declare_sequence, elements
 from onnxtrain.types import MS
 
@@ -15,6 +16,7 @@ class ClipGradNorm(Block):
 
     def __init__(self, max_norm: float) -> None:
         super().__init__()
+        check_limit("max_norm", max_norm)
         self.max_norm = max_norm
 
     def build(self, gradients_name: str) -> str:
@@ -32,8 +34,7 @@ class ClipGradValue(Block):
 
     def __init__(self, max_value: float) -> None:
         super().__init__()
-        if not max_value > 0:
-            raise OptionError(f"max_value of ClipGradValue is {max_value}, must be positive")
+        check_limit("max_value", max_value)
         self.max_value = max_value
 
     def build(self, gradients_name: str, count: int) -> str:
@@ -50,6 +51,10 @@ def clipped(block: Block | None, count: int) -> str:
     """Name of the gradients after a clipping block, if there is one."""
     if block is None:
         return GRADIENTS
+    if not callable(block):
+        raise OptionError(
+            f"clip_grad is a block or None, not {block!r}\n  give  ClipGradNorm(1.0), say"
+        )
     if isinstance(block, ClipGradValue):
         return str(block(GRADIENTS, count))
     return str(block(GRADIENTS))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import edit
 from onnxtrain.onnxblock.block import Block
+from onnxtrain.onnxblock.numbers import check_betas, check_number
 from onnxtrain.onnxblock.onnxblock import ForwardBlock, Parameters
 from onnxtrain.onnxblock.optim.clip import clipped
 from onnxtrain.onnxblock.optim.sequences import (
@@ -43,6 +45,13 @@ class Lamb(ForwardBlock):
         clip_grad: Block | None = None,
     ) -> None:
         super().__init__()
+        check_betas(betas)
+        check_number("eps", eps)
+        check_number("weight_decay", weight_decay)
+        if not ratio_min <= ratio_max:
+            raise OptionError(
+                f"ratio_min ({ratio_min!r}) must not be above ratio_max ({ratio_max!r})"
+            )
         self.bias_correction = bias_correction
         self.betas = betas
         self.eps = eps

@@ -8,6 +8,7 @@ from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.numbers import check_betas, check_number
 from onnxtrain.onnxblock.onnxblock import ForwardBlock, Parameters
 from onnxtrain.onnxblock.optim.clip import clipped
 from onnxtrain.onnxblock.optim.sequences import (
@@ -41,6 +42,11 @@ class AdamWOptimizer(Block):
         adam_mode: int = 1,
     ) -> None:
         super().__init__()
+        check_betas(betas)
+        check_number("eps", eps or 0.0)
+        check_number("weight_decay", weight_decay or 0.0)
+        if adam_mode not in (0, 1):
+            raise OptionError(f"adam_mode is 0 (as torch) or 1, not {adam_mode!r}")
         self.bias_correction = bias_correction
         self.adam_mode = adam_mode
         self.betas = betas
@@ -132,6 +138,7 @@ class Adam(ForwardBlock):
         clip_grad: Block | None = None,
     ) -> None:
         super().__init__()
+        check_number("weight_decay", weight_decay)
         self.weight_decay = weight_decay
         self.clip_grad = clip_grad
         self.optimizer = AdamWOptimizer(True, betas, eps, 0.0, adam_mode=0)
@@ -173,6 +180,9 @@ class SGD(ForwardBlock):
         nesterov: bool = False,
     ) -> None:
         super().__init__()
+        check_number("momentum", momentum)
+        check_number("weight_decay", weight_decay)
+        check_number("dampening", dampening)
         if nesterov and (momentum <= 0 or dampening):
             raise OptionError("nesterov needs a momentum above 0 and no dampening")
         self.clip_grad = clip_grad
