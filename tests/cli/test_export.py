@@ -103,3 +103,19 @@ def test_a_nominal_checkpoint_has_nothing_to_export(made, cli):
     data = odtc.CheckpointData(trainable={"w1": np.zeros(0, np.float32)}, frozen={}, nominal=True)
     odtc.write_checkpoint("nominal", data)
     assert "is nominal" in cli("export", "nominal", "artifacts", code=1)
+
+
+def test_nothing_that_is_read_is_overwritten(trained, cli):
+    before = pathlib.Path("run.ckpt").read_bytes()
+    output = cli("export", "run.ckpt", "model.onnx", "--out", "run.ckpt", code=1)
+    assert "'run.ckpt' would be overwritten" in output
+    assert pathlib.Path("run.ckpt").read_bytes() == before
+
+
+def test_artifacts_are_not_overwritten(made, cli):
+    for name in ("checkpoint", "eval_model.onnx"):
+        file = pathlib.Path("artifacts") / name
+        before = file.read_bytes()
+        output = cli("export", "artifacts/checkpoint", "artifacts", "--out", file, code=1)
+        assert "would be overwritten" in output
+        assert file.read_bytes() == before

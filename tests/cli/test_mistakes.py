@@ -74,6 +74,8 @@ TABLES = {
     "binary.yaml": b"\xff\xfe",
     "rate.yaml": b"learning_rate: 3",
     "many.yaml": b"epochs: many",
+    "deep.json": b"[" * 100_000,
+    "one.yaml": b"trainable: w1",
 }
 
 
@@ -152,6 +154,7 @@ def line(data: str, *more: str) -> tuple[str, ...]:
 
 
 RUNS = {
+    "one name for a list": line("good.csv", "--config", "one.yaml"),
     "a label of another name": line("outcome.csv", "--map", "labels=outcome"),
     "words of another name": line("animals.csv", "--map", "labels=animal"),
     "gaps dropped": line("gap.csv", "--missing", "drop"),
@@ -268,6 +271,9 @@ MISTAKES = {
     "too large": (line("wide.csv"), "has 1e+44, which float32 cannot hold"),
     "UTF-16": (line("utf16.csv"), "iconv -f utf-16 -t utf-8 'utf16.csv'"),
     "no samples": (line("zero.npz"), "the same number of samples, at least one"),
+    "no share of images": (line("good.csv", "--image-std", "0"), "numbers above 0 such as 0.5"),
+    "no mean of images": (line("good.csv", "--image-mean", "nan"), "such as 0.5 or 0.5,0.5,0.5"),
+    "deep options": (line("good.csv", "--config", "deep.json"), "too many lists within lists"),
     "no file of options": (line("good.csv", "--config", "a.yaml"), "loss: cross_entropy"),
     "no text of options": (line("good.csv", "--config", "binary.yaml"), "it is no text in UTF-8"),
     "picture": (line("good.csv", "--plot", "curves.doc"), "--plot curves.png"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -185,9 +186,13 @@ def _numbers(name: str, text: str, imagenet: tuple[float, ...]) -> tuple[float, 
     if text == "imagenet":
         return imagenet
     try:
-        return tuple(float(part) for part in str(text).split(","))
+        found = tuple(float(part) for part in str(text).split(","))
     except ValueError:
-        option = name.replace("_", "-")
+        found = (math.nan,)
+    if not all(math.isfinite(number) and (number > 0 or "std" not in name) for number in found):
+        option, above = name.replace("_", "-"), " above 0" if "std" in name else ""
         raise OnnxTrainError(
-            f"--{option} takes 'imagenet' or numbers such as 0.5 or 0.5,0.5,0.5, not '{text}'"
-        ) from None
+            f"--{option} takes 'imagenet' or numbers{above} such as 0.5 or 0.5,0.5,0.5, "
+            f"not '{text}'"
+        )
+    return found

@@ -20,8 +20,11 @@ def load(ctx: typer.Context, path: pathlib.Path | None) -> pathlib.Path | None:
     """
     if path is not None and not ctx.resilient_parsing:
         names = _names(ctx.command)
-        given = {_option(path, str(k), names): v for k, v in _read(path).items()}
-        ctx.default_map = {**(ctx.default_map or {}), **{k: _plain(v) for k, v in given.items()}}
+        given = {_option(path, str(k), names): _plain(v) for k, v in _read(path).items()}
+        for name in _repeated(ctx.command) & given.keys():
+            if given[name] is not None and not isinstance(given[name], list):
+                given[name] = [str(given[name])]
+        ctx.default_map = {**(ctx.default_map or {}), **given}
     return path
 
 
@@ -33,6 +36,11 @@ def _names(command: Any) -> dict[str, str]:
             names[flag.lstrip("-").replace("-", "_")] = str(parameter.name)
     names.pop("config", None)
     return names
+
+
+def _repeated(command: Any) -> set[str]:
+    """Parameters of a verb that may be given several times."""
+    return {str(one.name) for one in command.params if getattr(one, "multiple", False)}
 
 
 def _option(path: pathlib.Path, key: str, names: dict[str, str]) -> str:
@@ -74,6 +82,8 @@ def _json(path: pathlib.Path, text: str) -> Any:
 
     try:
         return json.loads(text)
+    except RecursionError:
+        raise _too_deep(path) from None
     except ValueError as error:
         raise OptionError(f"cannot read '{path}': {error}") from error
 
@@ -88,8 +98,17 @@ def _yaml(path: pathlib.Path, text: str) -> Any:
         ) from None
     try:
         return yaml.safe_load(text) or {}
+    except RecursionError:
+        raise _too_deep(path) from None
     except yaml.YAMLError as error:
         raise OptionError(f"cannot read '{path}': {error}") from error
+
+
+def _too_deep(path: pathlib.Path) -> OptionError:
+    return OptionError(
+        f"cannot read '{path}': it has too many lists within lists\n"
+        "  write a line such as  loss: cross_entropy"
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -45,15 +45,17 @@ def export(
     Adapters (fit --lora) are merged into the weights, or written as FILE.onnx_adapter with the
     model that takes them beside it.
     """
-    from onnxtrain.formats.files import ArtifactPaths
+    from onnxtrain.formats.files import ArtifactPaths, data_path
     from onnxtrain.formats.models import save_model
     from onnxtrain.formats.native import looks_like
     from onnxtrain.graph.load import load_model, load_source
 
-    if model.exists() and any(f.exists() and f.samefile(model) for f in targets(out)):
-        raise OnnxTrainError(
-            f"'{model}' would be overwritten by the result\n  name another file with --out"
-        )
+    path = ArtifactPaths(model).eval_model if model.is_dir() else model
+    for read in (path, checkpoint, pathlib.Path(data_path(checkpoint))):
+        if read.exists() and any(f.exists() and f.samefile(read) for f in targets(out)):
+            raise OnnxTrainError(
+                f"'{read}' would be overwritten by the result\n  name another file with --out"
+            )
     kind = looks_like(checkpoint)
     if kind is None:
         swapped = f" {model} {checkpoint}" if checkpoint.suffix == ".onnx" else " run.ckpt MODEL"
@@ -70,7 +72,6 @@ def export(
             raise OnnxTrainError(
                 f"cannot write '{out}': artifacts have no adapters\n  name an .onnx file"
             )
-        path = ArtifactPaths(model).eval_model if model.is_dir() else model
         save_model(_from_artifacts(checkpoint, load_model(path), output or []), out)
         written = [out]
     for file in written:
