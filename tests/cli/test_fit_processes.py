@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import onnxtrain
 from cli.small import classifier, samples
-from onnxtrain.cli import app, loop
+from onnxtrain.cli import app, loop, ranks
 from onnxtrain.distributed.groups import Groups
+from onnxtrain.errors import OnnxTrainError
 from onnxtrain.testing.processes import attempt_world, run_world
 
 pytestmark = pytest.mark.multi
@@ -132,6 +135,30 @@ def test_a_model_for_fixed_batches_shares_whole_ones(folder, cli):
     cli(*FIXED, "3", "--out", "one.onnx")
     for name, value in weights("one.onnx").items():
         np.testing.assert_allclose(weights("two.onnx")[name], value, rtol=1e-4, atol=1e-5)
+
+
+class Closing:
+    """Groups of a process that is one of two, as far as an end needs them."""
+
+    rank, world_size, device = 0, 2, "cpu"
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("end", "closed"),
+    [(None, 1), (typer.Exit(143), 1), (OnnxTrainError("no"), 1), (ConnectionError("gone"), 0)],
+)
+def test_an_end_in_order_leaves_no_threads(monkeypatch, end, closed):
+    groups = Closing()
+    monkeypatch.setattr(ranks, "is_started", lambda: True)
+    monkeypatch.setattr(ranks, "_groups", lambda device: groups)
+    with contextlib.suppress(typer.Exit, OnnxTrainError), ranks.connected("cpu"):
+        if end is not None:
+            raise end
+    assert groups.closed == closed
 
 
 def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):

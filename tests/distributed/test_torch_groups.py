@@ -189,7 +189,7 @@ def closed(groups: Groups) -> bool:
     other = connect(timeout=10)
     other.close()
     other.close()
-    return dist.is_initialized()
+    return dist.is_initialized() and other._world is None
 
 
 @pytest.mark.multi

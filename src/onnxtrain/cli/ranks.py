@@ -127,6 +127,9 @@ def connected(device: str | None) -> Iterator[tuple[Ranks, str | None]]:
             "  what ended it is in its own message; the same command with --resume goes on from "
             "the last checkpoint, if there is one (--checkpoint-every N writes one every N updates)"
         ) from error
+    except (typer.Exit, OnnxTrainError):
+        groups.close()  # an end that all processes come to, each by itself
+        raise
     groups.close()
 
 

@@ -139,7 +139,9 @@ class TorchGroups(Groups):
         """Give the groups back.
 
         A world that nobody ends has threads left when Python ends, which may abort the process.
+        Nothing here refers to a group afterwards, since its threads end with it.
         """
+        self._world = group = None
         while self._groups:
             _, group = self._groups.popitem()
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
