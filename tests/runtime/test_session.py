@@ -3,10 +3,11 @@ import pathlib
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 
-from onnxtrain.errors import FeedError, NodeError, NoKernelError
+from onnxtrain.errors import FeedError, NodeError, NoKernelError, OptionError
 from onnxtrain.kernels.registry import KernelRegistry, kernel
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.ort_value import OrtValue
@@ -57,6 +58,13 @@ def test_outputs_are_picked_by_name_in_the_order_asked_for() -> None:
     assert z.tolist() == [1, 2] and y.tolist() == [-1, 2]
     with pytest.raises(FeedError, match="the model has no output 'w'\n  outputs  y, z"):
         runs.run(["w"], {"x": np.ones(2, np.float32)})
+    with pytest.raises(FeedError, match="a list of names of outputs, not the string 'y'"):
+        runs.run("y", {"x": np.ones(2, np.float32)})
+
+
+def test_options_of_others_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"are onnxtrain.SessionOptions, not onnxruntime\."):
+        InferenceSession(model(NEG), onnxruntime.SessionOptions())
 
 
 def test_inputs_and_outputs_are_described() -> None:

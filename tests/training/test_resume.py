@@ -136,6 +136,7 @@ def other_shape() -> onnx.ModelProto:
         ({"model": other_shape()}, r"another model: 'w2' is float32 \[8, 3\] in it, .* \[8, 2\]"),
         ({"model": mlp()}, "belongs to another model: it has 'mean', 'scale', 'shift', 'var' and"),
         ({"optimizer": "sgd"}, "another optimizer: it has 'scale/momentum1', "),
+        ({"optimizer": "lamb"}, "another optimizer: AdamWOptimizer, not LambOptimizer"),
         ({"trainable": ["w1"]}, "belongs to another model: it has 'scale', 'shift', 'w2' that"),
     ],
 )
@@ -151,6 +152,35 @@ def test_a_checkpoint_of_another_training_is_refused_and_nothing_changes(
         other.resume(tmp_path / "here")
     assert str(tmp_path / "here") in str(caught.value)
     assert_same(everything(other), before)
+
+
+@pytest.mark.parametrize("key", ["step", "learning_rate", "extra"])
+def test_what_is_told_beside_the_values_is_checked_too(key, tmp_path):
+    whole = trainer_of()
+    whole.step(BATCHES[0])
+    whole.checkpoint(tmp_path / "here", {"epoch": 1, 2: (3, 4)})
+    assert trainer_of().resume(tmp_path / "here") == {"epoch": 1, "2": [3, 4]}
+    tensors, manifest = read_native(tmp_path / "here")
+    changed = {"step": 9, "learning_rate": 0.5, "extra": {"epoch": 2}}
+    write_native(tmp_path / "here", tensors, {**manifest, key: changed[key]})
+    other = trainer_of()
+    before = everything(other)
+    with pytest.raises(CheckpointError, match="is damaged: its values are not those"):
+        other.resume(tmp_path / "here")
+    assert_same(everything(other), before)
+
+
+def test_checkpoints_of_earlier_versions_are_read(tmp_path):
+    whole = trainer_of()
+    whole.step(BATCHES[0])
+    whole.checkpoint(tmp_path / "here")
+    tensors, manifest = read_native(tmp_path / "here")
+    for key in ("optimizer", "crc32", "manifest_crc32"):
+        del manifest[key]
+    write_native(tmp_path / "here", tensors, manifest)
+    other = trainer_of()
+    other.resume(tmp_path / "here")
+    assert_same(everything(other), everything(whole))
 
 
 def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import torch
 
-from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError
+from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError, OptionError
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
@@ -95,6 +95,12 @@ class InferenceSession:
     ) -> None:
         if unknown := sorted(others.keys() - _IGNORED):
             raise TypeError(f"a session takes no argument {', '.join(map(repr, unknown))}")
+        if sess_options is not None and not isinstance(sess_options, SessionOptions):
+            kind = type(sess_options)
+            raise OptionError(
+                f"options of a session are onnxtrain.SessionOptions, not "
+                f"{kind.__module__}.{kind.__qualname__}"
+            )
         self._options = sess_options or SessionOptions()
         again_options = self._options.applied()
         providers = self._options.providers(providers)
@@ -216,6 +222,11 @@ class InferenceSession:
     def _picked(self, output_names: Sequence[str] | None) -> Sequence[int]:
         if not output_names:
             return range(len(self.plan.outputs))
+        if isinstance(output_names, str):
+            raise FeedError(
+                f"give a list of names of outputs, not the string {output_names!r}\n"
+                f"  outputs  {', '.join(self._outputs)}"
+            )
         if unknown := [name for name in output_names if name not in self._outputs]:
             raise FeedError(
                 f"the model has no output {', '.join(map(repr, unknown))}\n"

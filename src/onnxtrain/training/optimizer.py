@@ -33,6 +33,8 @@ _SIGNAL = {"AdamWOptimizer": 6, "SGDOptimizerV2": 3}
 """Which input of an optimizer can tell it to leave everything as it is."""
 SIGNAL = "update_signal"
 """Input of optimizer models that is false where gradients overflowed and the step is skipped."""
+_UPDATES = (*_SIGNAL, "LambOptimizer", "Momentum", "Adam", "Adagrad")
+"""Operators that tell one kind of optimizer from another."""
 _COPIES = {"AdamWOptimizer": 7}
 """Which input of an optimizer takes copies of the weights, to write them with the weights."""
 COPIES = "copies"
@@ -48,6 +50,7 @@ class Optimizer:
         module: Whose parameters it updates.
 
     Attributes:
+        kind: Operators that it updates by; empty for an optimizer of other nodes.
         program: Updates from the gradients in the buffers of the parameters, and clips those.
         direct: Updates from gradients of any type that it only reads; None if it cannot.
 
@@ -63,6 +66,7 @@ class Optimizer:
         model = prepare(load_model(optimizer_uri, own=True))
         names = [str(v.name) for v in model.graph.inputs]
         _check_inputs(names)
+        self.kind = _kind(model)
         self._scaling = module.scaling
         if self._scaling is not None:
             guard(model)
@@ -189,6 +193,11 @@ class Optimizer:
     def steps_taken(self) -> int:
         """How many updates were made; waits for the device where the loss is scaled."""
         return self.state.step - (0 if self._scaling is None else int(self._scaling.skipped))
+
+
+def _kind(model: ir.Model) -> str:
+    found = {node.op_type for node in model.graph if node.op_type in _UPDATES}
+    return ", ".join(sorted(found))
 
 
 def _direct(model: ir.Model, device: torch.device) -> Program | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import zlib
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 }
 _SCALE = "loss_scale/"
 _CHECKSUM = "crc32"
+_TOLD_CHECKSUM = "manifest_crc32"
+"""Checksums of the tensors, and of all that stands beside them."""
+_OPTIMIZER = "optimizer"
 LORA = "lora"
 """Rank, factor and layers of adapters, without which a checkpoint of them could not be merged."""
 _GENERATORS = {"rng/step": "rng", "rng/host": "rng_host"}
@@ -48,8 +52,10 @@ def write(trainer: Trainer, path: Path, extra: dict[str, Any]) -> None:
     numbers = {key: getattr(trainer.optimizer.state, key) for key in _NUMBERS}
     numbers["step"] = trainer.optimizer.steps_taken
     manifest: dict[str, Any] = {**numbers, "extra": extra, _CHECKSUM: _checksum(tensors)}
+    manifest[_OPTIMIZER] = trainer.optimizer.kind
     if trainer.lora is not None:
         manifest[LORA] = dataclasses.asdict(trainer.lora)
+    manifest[_TOLD_CHECKSUM] = _told_checksum(manifest)
     write_native(path, tensors, manifest)
 
 
@@ -61,17 +67,22 @@ def read(trainer: Trainer, path: Path) -> dict[str, Any]:
     """
     tensors, manifest = read_native(path)
     if manifest.get(_CHECKSUM) not in (None, _checksum(tensors)):
-        raise CheckpointError(
-            f"checkpoint '{os.fspath(path)}' is damaged: its values are not those that were "
-            "written\n  continue from another checkpoint, or start anew"
-        )
+        raise _damaged(path)
     live = _live(trainer)
     if why := _misfit(live, tensors):
         raise CheckpointError(f"checkpoint '{os.fspath(path)}' {why}")
+    made, own = manifest.get(_OPTIMIZER), trainer.optimizer.kind
+    if made not in (None, own):
+        raise CheckpointError(
+            f"checkpoint '{os.fspath(path)}' was made with another optimizer: {made or 'none'}, "
+            f"not {own or 'that of the trainer'}"
+        )
     numbers, extra = _numbers(path, manifest), manifest.get("extra")
     generators = _generators(trainer)
     if lost := [key for key in generators if key not in tensors]:
         raise CheckpointError(f"checkpoint '{os.fspath(path)}' is damaged: it has no '{lost[0]}'")
+    if manifest.get(_TOLD_CHECKSUM) not in (None, _told_checksum(manifest)):
+        raise _damaged(path)
     with torch.no_grad():
         for key, tensor in live.items():
             tensor.copy_(tensor_of(tensors[key]))
@@ -106,6 +117,20 @@ def _checksum(tensors: Arrays) -> int:
     for key in sorted(tensors):
         crc = zlib.crc32(np.ascontiguousarray(tensors[key]).reshape(-1).view(np.uint8).data, crc)
     return crc
+
+
+def _told_checksum(manifest: Mapping[str, Any]) -> int:
+    """CRC-32 of what is told beside the values, as JSON gives it back."""
+    told = {key: value for key, value in manifest.items() if key != _TOLD_CHECKSUM}
+    as_read = json.loads(json.dumps(told, default=str))
+    return zlib.crc32(json.dumps(as_read, sort_keys=True).encode())
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint '{os.fspath(path)}' is damaged: its values are not those that were "
+        "written\n  continue from another checkpoint, or start anew"
+    )
 
 
 def _live(trainer: Trainer) -> dict[str, torch.Tensor]:
