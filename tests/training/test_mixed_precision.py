@@ -136,7 +136,7 @@ def test_other_words_are_refused():
         trainer_of(mlp(), precision="half")
     with pytest.raises(OptionError, match="'dynamic', a positive number or None, not 'static'"):
         trainer_of(mlp(), loss_scale="static")
-    with pytest.raises(OptionError, match="must be positive"):
+    with pytest.raises(OptionError, match="must be a finite number above 0"):
         trainer_of(mlp(), loss_scale=-1.0)
 
 

@@ -125,7 +125,7 @@ def test_at_least_the_last_layer_is_trained(count):
 def test_mistakes_after_the_start_are_told():
     trainer = Trainer(mlp(), loss="cross_entropy", device="cpu")
     for rate in (-1.0, float("nan")):
-        with pytest.raises(OptionError, match="lr must be a number of at least 0"):
+        with pytest.raises(OptionError, match="lr must be a finite number of at least 0"):
             trainer.lr = rate
     with pytest.raises(FeedError, match=r"only one: \[batch\]"):
         trainer.evaluate(batch_of())

@@ -64,7 +64,7 @@ class Differences:
         forward: A session of the model, if there is one already.
 
     Raises:
-        GraphError: if the model gives other results when it is run again, or no finite number.
+        GraphError: if the model gives other results when it is run again.
         NoGradientError: if an operator in the way has no gradient rule.
         NoKernelError: if an operator has no kernel for the type.
     """
@@ -84,7 +84,6 @@ class Differences:
         self._forward = forward or InferenceSession(model, SessionOptions(seed=0))
         self._feeds = dict(feeds)
         self._at = self._outputs({})
-        self._check_finite()
         self._check_repeatable()
         self._weights = [self._weight(y) for y in self._at]
         self._grads = self._gradients(model)
@@ -97,7 +96,12 @@ class Differences:
         drawn = self._rng.normal(size=y.shape) if y.size != 1 else np.ones(y.shape)
         return np.where(np.isfinite(y), drawn, 0).astype(y.dtype)
 
-    def _check_finite(self) -> None:
+    def check_finite(self) -> None:
+        """Refuse a model of which nothing counts.
+
+        Raises:
+            GraphError: if no number of the outputs is finite.
+        """
         if any(y.size for y in self._at) and not any(np.isfinite(y).any() for y in self._at):
             shown = ", ".join(f"'{name}'" for name in self._ys)
             raise GraphError(

@@ -58,6 +58,7 @@ def gradcheck(
     made = checked_model(model, loss, dtype, with_inputs=inputs)
     feeds = feeds_for(made, data, rows, size, seed)
     against = Differences(made.model, feeds, made.names, made.ys, seed)
+    against.check_finite()
     results = [against.check(name, samples) for name in against.names]
     results.sort(key=lambda one: one.error, reverse=True)
     for name in made.data:
