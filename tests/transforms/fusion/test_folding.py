@@ -44,6 +44,7 @@ def model(nodes: str, outputs: str = "double[3,4] y", inputs: str = "double[3,4]
         "r = Range(o, n, i) p = GatherElements<axis=0>(r, r) y = Gather(x, p)",
         "a = Identity(x) b = Cast<to=11>(a) s = Shape(x) c = Expand(b, s) "
         "d = Transpose<perm=[0,1]>(c) y = Relu(d)",
+        "a = Max(two) b = Min(three, two, a) c = Max(a, three, b) y = Mul(x, c)",
     ],
 )
 def test_results_stay_the_same(nodes: str) -> None:

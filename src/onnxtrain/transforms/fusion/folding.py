@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "And": np.logical_and,
     "Div": np.divide,
-    "Max": np.maximum,
-    "Min": np.minimum,
+    "Max": lambda *parts: functools.reduce(np.maximum, parts),
+    "Min": lambda *parts: functools.reduce(np.minimum, parts),
     "Mul": np.multiply,
     "Neg": np.negative,
     "Not": np.logical_not,
@@ -197,7 +198,7 @@ def _evaluated(node: ir.Node, arrays: Sequence[Array]) -> Array | None:
         found = arrays[0]
     elif is_op(node, *_MOVES):
         found = _MOVES[node.op_type](node, *arrays)
-    elif is_op(node, *_ARITHMETIC) and len(arrays) <= 2 and not _is_quotient(node, arrays[0]):
+    elif is_op(node, *_ARITHMETIC) and not _is_quotient(node, arrays[0]):
         with np.errstate(all="ignore"):
             found = np.asarray(_ARITHMETIC[node.op_type](*arrays))
     if found is None or found.size > LARGEST:
