@@ -68,6 +68,26 @@ def test_a_number_that_stands_in_two_places_may_be_another_one_in_the_second():
     assert found["scale"].reason.startswith("single number")
 
 
+CODE = """<ir_version: 10, opset_import: ["": 20], producer_name: "pytorch">
+main (float[N, 2] x) => (float[N, 2] y) WEIGHTS {
+    weight = Constant <value = float[2, 2] {1, 2, 3, 4}> ()
+    h = MatMul(x, weight)
+    y = ADDED
+}"""
+
+
+@pytest.mark.parametrize("weights", ["", '<float[2] "layer.bias" = {1, 2}>'])
+def test_nodes_are_no_parameters_where_torch_keeps_them_as_initializers(weights):
+    text = CODE.replace("WEIGHTS", weights)
+    text = text.replace("ADDED", 'Add(h, "layer.bias")' if weights else "Relu(h)")
+    for written, trained in ((text, not weights), (text.replace("pytorch", "other"), True)):
+        found = {
+            d.name: d for d in decide(prepare(ir.from_proto(onnx.parser.parse_model(written))))
+        }
+        assert found["weight"].trained == trained
+        assert found["weight"].possible
+
+
 class Learned(torch.nn.Module):
     """A factor in each of two layers that begin equal, an exponent, and a table that is fixed."""
 
@@ -120,3 +140,34 @@ def test_an_exported_module_trains_the_parameters_that_it_has(exported):
         torch.testing.assert_close(trainer.step({trainer.input_names[0]: x}), expected.detach())
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(trainer.parameters[name], parameter.detach())
+
+
+class Normalised(torch.nn.Module):
+    """Numbers that stand in the code, and normalisations that learn nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.plain = torch.nn.InstanceNorm2d(4)
+        self.batch = torch.nn.BatchNorm2d(4, affine=False)
+        self.deviation = torch.tensor([0.2, 0.3, 0.4])  # no buffer: just an attribute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = torch.tensor([0.5, 0.6, 0.7])[:, None, None]
+        return self.batch(self.plain(self.conv((x - mean) / self.deviation[:, None, None])))
+
+
+@pytest.mark.parametrize(
+    "options", [{"dynamo": True, "optimize": False}, {"dynamo": False}], ids=["program", "trace"]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_in_the_code_of_a_module_are_not_trained(options):
+    file = io.BytesIO()
+    training = {} if options["dynamo"] else {"training": torch.onnx.TrainingMode.TRAINING}
+    with contextlib.redirect_stdout(io.StringIO()):
+        program = torch.onnx.export(
+            Normalised().eval(), (torch.rand(2, 3, 5, 5),), file, **options, **training
+        )
+    model = onnx.load_from_string(file.getvalue()) if program is None else program.model_proto
+    trainer = Trainer(model, loss="mse", device="cpu")
+    assert trainer.parameters.keys() == {"conv.weight", "conv.bias"}

@@ -8,13 +8,24 @@ import onnx_ir.passes.common as passes
 from onnxtrain.graph.bodies import subgraphs
 from onnxtrain.graph.walk import all_nodes
 
+_NODE = "onnxtrain.constant_node"
+"""Where an initializer keeps that a node of the file made it."""
+
 
 def tidy(model: ir.Model) -> None:
     """Turn Constant nodes into initializers and give nodes and values names of their own."""
-    if any(node.op_type == "Constant" for node in all_nodes(model.graph)) or model.functions:
+    constants = [node for node in all_nodes(model.graph) if node.op_type == "Constant"]
+    for node in constants:
+        node.outputs[0].meta[_NODE] = True
+    if constants or model.functions:
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     unshadow(model.graph)
     name_nodes(model.graph)
+
+
+def was_node(value: ir.Value) -> bool:
+    """Whether an initializer of a tidy graph was a Constant node."""
+    return _NODE in value.meta
 
 
 def name_nodes(graph: ir.Graph) -> None:

@@ -13,9 +13,16 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from onnxtrain.graph.folded import sources
+from onnxtrain.graph.tidy import was_node
+from onnxtrain.types import FLOATS
 
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_TENSOR = re.compile(r"^\S+: (PARAMETER|BUFFER) target='(.+?)'", re.MULTILINE)
+_TENSOR = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+_PRODUCER = "pytorch"
+_FIXED = {
+    "BUFFER": "buffer of the torch module",
+    "CONSTANT_TENSOR": "constant in the code of the torch module",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +38,18 @@ class Exported:
     fixed: Mapping[str, str]
 
     @classmethod
-    def of(cls, graph: ir.Graph) -> Exported:
-        """What is written in a graph."""
-        told = _TENSOR.findall(graph.metadata_props.get(_SIGNATURE, ""))
+    def of(cls, model: ir.Model) -> Exported:
+        """What is written in a prepared model."""
+        values = list(model.graph.initializers.values())
+        told = _TENSOR.findall(model.graph.metadata_props.get(_SIGNATURE, ""))
         parameters = frozenset(name for kind, name in told if kind == "PARAMETER")
-        fixed = {name: "buffer of the torch module" for kind, name in told if kind == "BUFFER"}
+        fixed = {name: _FIXED[kind] for kind, name in told if kind in _FIXED}
         if told:
             reason = "computed by the exporter, from no parameter"
-            names = [str(v.name) for v in graph.initializers.values() if _made(v, parameters)]
-            fixed |= dict.fromkeys(names, reason)
+            fixed |= {str(v.name): reason for v in values if _made(v, parameters)}
+        if told or _keeps_parameters(model):
+            reason = _FIXED["CONSTANT_TENSOR"]
+            fixed |= {str(v.name): reason for v in values if was_node(v) and not sources(v)}
         return cls(parameters, fixed)
 
     def is_parameter(self, value: ir.Value) -> bool:
@@ -49,6 +59,17 @@ class Exported:
         one of them and any other number in the rest.
         """
         return value.name in self.parameters and len(value.uses()) == 1
+
+
+def _keeps_parameters(model: ir.Model) -> bool:
+    """Whether torch wrote a file, with parameters as initializers: then none is a node.
+
+    If all tensors are nodes, a module was frozen before, and its parameters are among them.
+    """
+    if model.producer_name != _PRODUCER:
+        return False
+    stored = [v for v in model.graph.initializers.values() if not was_node(v)]
+    return any(v.dtype in FLOATS for v in stored)
 
 
 def _made(value: ir.Value, parameters: frozenset[str]) -> bool:

@@ -157,7 +157,7 @@ def decide(
     reached = _leads_to(model.graph, outputs)
     turning = rotations(model.graph.initializers.values())
     counted = counted_values(model.graph)
-    told = Exported.of(model.graph)
+    told = Exported.of(model)
     stored = stored_weights(model.graph)
     for name, form in stored.items():
         if any(node.outputs[0] in reached for node in form.nodes):
