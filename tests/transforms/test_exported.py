@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+from collections.abc import Sequence
 
 import onnx
 import onnx.parser
@@ -14,6 +15,7 @@ import torch
 
 from onnxtrain import Trainer
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.training.selection import Selection, narrowed
 from onnxtrain.transforms.parameters import Decision, decide
 
 SIGNATURE = """
@@ -41,13 +43,13 @@ main (float[N, 2] x) => (float[N, 2] y)
 FOLDED = {"grid": ["table", "val_0"], "moved": ["lost", "val_0"], "fused": ["layer.weight_bias"]}
 
 
-def decisions(text: str = MODEL) -> dict[str, Decision]:
+def decisions(text: str = MODEL, wanted: Sequence[str] | str = "auto") -> dict[str, Decision]:
     model = ir.from_proto(onnx.parser.parse_model(text))
     model.graph.metadata_props["pkg.torch.export.ExportedProgram.graph_signature"] = SIGNATURE
     for name, sources in FOLDED.items():
         value = model.graph.initializers[name]
         value.metadata_props["pkg.onnxscript.optimizer.folded_from"] = repr(sources)
-    return {d.name: d for d in decide(prepare(model))}
+    return {d.name: d for d in decide(prepare(model), wanted)}
 
 
 def test_parameters_are_trained_and_what_was_made_of_none_is_not():
@@ -66,6 +68,17 @@ def test_parameters_are_trained_and_what_was_made_of_none_is_not():
 def test_a_number_that_stands_in_two_places_may_be_another_one_in_the_second():
     found = decisions(MODEL.replace("Add(m, fused)", "Add(m, scale)"))
     assert found["scale"].reason.startswith("single number")
+
+
+@pytest.mark.parametrize("wanted", ["lost", "lo?t", ["moved"], ["lo*"]])
+def test_what_was_computed_from_a_parameter_is_found_by_its_name(wanted):
+    assert {name for name, d in decisions(wanted=wanted).items() if d.trained} == {"moved"}
+
+
+def test_what_was_computed_from_a_parameter_is_left_out_by_its_name():
+    model = ir.from_proto(onnx.parser.parse_model(MODEL))
+    left = narrowed(list(decisions().values()), prepare(model), Selection(exclude=["lost"]))
+    assert {d.name: d.reason for d in left}["moved"] == "frozen"
 
 
 CODE = """<ir_version: 10, opset_import: ["": 20], producer_name: "pytorch">

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
@@ -109,7 +108,7 @@ def _without(decisions: list[Decision], patterns: Sequence[str]) -> list[Decisio
     names = [d.name for d in decisions]
     left = set(names)
     for pattern in patterns:
-        found = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
+        found = {d.name for d in decisions if d.matches(pattern)}
         if not found:
             raise ParameterError(
                 f"no parameter matches '{pattern}', which is to be frozen\n"

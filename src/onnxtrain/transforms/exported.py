@@ -60,6 +60,10 @@ class Exported:
         """
         return value.name in self.parameters and len(value.uses()) == 1
 
+    def made_of(self, value: ir.Value) -> tuple[str, ...]:
+        """Parameters that the exporter computed a tensor from."""
+        return tuple(name for name in sources(value) if name in self.parameters)
+
 
 def _keeps_parameters(model: ir.Model) -> bool:
     """Whether torch wrote a file, with parameters as initializers: then none is a node.

@@ -105,6 +105,7 @@ class Decision:
         elements: How many numbers it has.
         statistic: Whether it is a running statistic, which training moves in its own way.
         possible: Whether it could be trained if it were asked for by name.
+        made_of: Parameters of the torch module that an exporter computed it from.
     """
 
     name: str
@@ -113,6 +114,11 @@ class Decision:
     elements: int
     statistic: bool = False
     possible: bool = True
+    made_of: tuple[str, ...] = ()
+
+    def matches(self, pattern: str) -> bool:
+        """Whether its name, or that of a parameter that it was made of, matches a glob pattern."""
+        return any(fnmatch.fnmatchcase(name, pattern) for name in (self.name, *self.made_of))
 
 
 def lift_weights(model: ir.Model) -> ir.Model:
@@ -175,6 +181,8 @@ def decide(
         for name, value in model.graph.initializers.items()
         if value.const_value is not None and (value.const_value.dtype in FLOATS or name in stored)
     ]
+    values = model.graph.initializers
+    decisions = [dataclasses.replace(d, made_of=told.made_of(values[d.name])) for d in decisions]
     if wanted != "auto":
         patterns = patterns_of(wanted, TRAINABLE)
         decisions = _picked(decisions, patterns, model.graph)
@@ -313,8 +321,11 @@ def _picked(
     by_name = {d.name: d for d in decisions}
     chosen: set[str] = set()
     for pattern in patterns:
+        made = [d for d in decisions if pattern in d.made_of]
         if pattern in by_name:
             chosen.add(_possible(by_name[pattern]).name)
+        elif made:
+            chosen |= {d.name for d in made if d.possible} or {_possible(made[0]).name}
         else:
             chosen |= {d.name for d in _matches(pattern, decisions, graph)}
     return [
@@ -335,7 +346,7 @@ def _possible(decision: Decision) -> Decision:
 
 def _matches(pattern: str, decisions: Sequence[Decision], graph: ir.Graph) -> list[Decision]:
     """The weights that a glob pattern matches, at least one."""
-    found = [d for d in decisions if fnmatch.fnmatchcase(d.name, pattern)]
+    found = [d for d in decisions if d.matches(pattern)]
     if weights := [d for d in found if d.trained]:
         return weights
     if found:
