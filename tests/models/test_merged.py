@@ -61,3 +61,36 @@ def test_layers_train_apart_and_statistics_move_as_in_torch(tmp_path: pathlib.Pa
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
     onnxruntime.InferenceSession(tmp_path / "trained.onnx").run(None, {"x": batch["x"].numpy()})
+
+
+class Groups(torch.nn.Module):
+    """Normalisations that begin equal: of groups, which learn, and of channels, which do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = torch.nn.GroupNorm
+        self.learned = torch.nn.Sequential(norm(2, 4), torch.nn.SiLU(), norm(2, 4))
+        channels = torch.nn.InstanceNorm2d
+        self.plain = torch.nn.Sequential(channels(4), torch.nn.SiLU(), channels(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.plain(self.learned(x) + x)
+
+
+def test_what_was_computed_from_equal_parameters_is_trained_apart_and_nothing_else_is() -> None:
+    torch.manual_seed(0)
+    module = Groups().eval()
+    x, target = torch.rand(2, 2, 4, 5, 5)
+    program = torch.onnx.export(module, (x,), input_names=["x"], dynamo=True, verbose=False)
+    assert program is not None
+    trainer = Trainer(program.model_proto, loss="mse", optimizer="sgd", lr=0.5, device="cpu")
+    assert len(trainer.parameters) == len(list(module.parameters()))
+    steps = torch.optim.SGD(module.parameters(), lr=0.5)
+    for _ in range(3):
+        steps.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(x), target)
+        loss.backward()
+        steps.step()
+        torch.testing.assert_close(trainer.step({"x": x, "target": target}), loss.detach())
+    chosen = Trainer(program.model_proto, loss="mse", trainable="learned.2.*", device="cpu")
+    assert len(chosen.parameters) == 2

@@ -8,6 +8,7 @@ the transposed one. That is right for a model that only runs; training would let
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -66,6 +67,12 @@ def sources(value: ir.Value) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def tell_sources(value: ir.Value, names: Sequence[str]) -> None:
+    """Write down what a tensor was computed from, if anything, as the exporter does."""
+    if names:
+        value.metadata_props[_FOLDED] = repr(list(names))
 
 
 def _is_read_parameter(value: ir.Value) -> bool:

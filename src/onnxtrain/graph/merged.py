@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import collected_names, unique_name
+from onnxtrain.graph.folded import sources, tell_sources
 from onnxtrain.types import FLOATS, ONNX
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -72,8 +73,12 @@ def _is_uniform(value: ir.Value) -> bool:
 
 
 def _is_vector(value: ir.Value) -> bool:
+    """Whether a constant has one axis, or was computed so that all others have a single place."""
     tensor = value.const_value
-    return tensor is not None and len(tensor.shape) == 1 and tensor.size > 1
+    if tensor is None or tensor.size < 2:
+        return False
+    sizes = tensor.shape.numpy()
+    return len(sizes) == 1 or (max(sizes) == tensor.size and bool(sources(value)))
 
 
 def _from_identity(graph: ir.Graph, node: ir.Node) -> None:
@@ -161,8 +166,14 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
         node, index = places[0]
         kind = _LEAVES[index] if _is(node, "BatchNormalization") else leaf
         own = _copy(graph, value, unique_name(graph, f"{module}.{kind}"))
+        tell_sources(own, [_renamed(name, owner, module) for name in sources(value)])
         for node, index in places:
             node.replace_input_with(index, own)
+
+
+def _renamed(name: str, owner: str, module: str) -> str:
+    """What a parameter of one module is called in another."""
+    return f"{module}.{name[len(owner) + 1 :]}" if name.startswith(f"{owner}.") else name
 
 
 def _module(node: ir.Node) -> str | None:
