@@ -76,8 +76,10 @@ def test_what_the_host_does_is_done() -> None:
         assert sizes.tolist() == [4, 6]
 
 
-def test_a_rehearsal_changes_nothing(asked: list[Any]) -> None:
-    """Not even where it ends early because a value would be needed."""
+def test_a_rehearsal_changes_nothing(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where it ends early because a value would be needed, which only the log tells."""
+    told: list[str] = []
+    monkeypatch.setattr(rehearsal._log, "debug", lambda text, error: told.append(text % error))
     weights, generator = torch.ones(3), torch.Generator().manual_seed(7)
     before = generator.get_state()
 
@@ -92,6 +94,7 @@ def test_a_rehearsal_changes_nothing(asked: list[Any]) -> None:
     assert weights.tolist() == [1, 1, 1]
     assert torch.equal(generator.get_state(), before)
     assert not rehearsing()
+    assert len(told) == 1 and "ended early" in told[0] and "_local_scalar_dense" in told[0]
 
 
 def test_both_halves_of_a_step_are_rehearsed(asked: list[Any]) -> None:
@@ -300,11 +303,12 @@ def test_a_first_step_on_a_gpu(
     batch = {"x": normal(8192, 768), "labels": np.arange(8192) % 3}
     results, kernels = [], []
     for number, threads in enumerate((1, 8)):
-        compiled, held, rehearsed = bare(number), imitations(), list[int]()
+        compiled, held, seen = bare(number), imitations(), [0]
 
-        def counted(*given: Any, noted: list[int] = rehearsed, seen: Any = compiled) -> None:
+        def counted(*given: Any, seen: list[int] = seen, compiled: Any = compiled) -> None:
+            seen.append(len(compiled) - 1)  # the kernel that set it off
             rehearse(*given)
-            noted.append(len(seen))
+            seen.append(len(compiled))
 
         monkeypatch.setattr(rehearsal, "MOST_THREADS", threads)
         monkeypatch.setattr(rehearsal, "FEWEST", 0)
@@ -313,8 +317,13 @@ def test_a_first_step_on_a_gpu(
         losses = [float(trainer.step(batch)) for _ in range(4)]
         results.append((losses, {n: t.cpu() for n, t in trainer.parameters.items()}))
         kernels.append({name for name, _ in compiled})
-        # forward and backward, then the update; what was asked for is not compiled again
-        assert len(rehearsed) == (2 if threads > 1 else 0)
+        if threads > 1:
+            # forward and backward, then the update; what was asked for is not compiled again
+            assert len(seen) == 5
+            pauses = zip(seen[::2], [*seen[1::2], len(compiled)], strict=True)
+            assert all(hit for start, end in pauses for _, hit in compiled[start:end])
+        else:
+            assert seen == [0]
         assert len(kernels[0]) > 3
         assert imitations() == held
     (slow, before), (quick, after) = results

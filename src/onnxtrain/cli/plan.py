@@ -62,7 +62,7 @@ class Planned:
 
 def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
     """Give named dimensions of the inputs a size."""
-    import onnx_ir as ir
+    from onnxtrain.runtime.replacing import fix_sizes
 
     pairs = [text.partition("=")[::2] for text in texts]
     if bad := [f"{name}={size}" for name, size in pairs if not name or not _is_size(size)]:
@@ -70,24 +70,18 @@ def _set_dimensions(model: ir.Model, texts: list[str]) -> None:
             f"--dim takes NAME=SIZE, not '{bad[0].rstrip('=')}'\n  give  --dim batch=32, say"
         )
     sizes = {name: int(size) for name, size in pairs}
-    known: set[str] = set()
-    for value in (*model.graph.inputs, *model.graph.outputs):
-        if value.shape is None:
-            continue
-        named = {dim.value for dim in value.shape if not isinstance(dim, int) and dim.value}
-        known |= named
-        if named & sizes.keys():
-            value.shape = ir.Shape(
-                [
-                    dim if isinstance(dim, int) else sizes.get(dim.value or "", dim)
-                    for dim in value.shape
-                ]
-            )
+    known = {
+        dim.value
+        for value in (*model.graph.inputs, *model.graph.outputs)
+        for dim in value.shape or ()
+        if not isinstance(dim, int) and dim.value
+    }
     if unknown := sorted(sizes.keys() - known):
         raise OnnxTrainError(
             f"the model has no dimension '{unknown[0]}'\n"
             f"  have  {', '.join(sorted(known)) or 'none with a name'}"
         )
+    fix_sizes(model, sizes)
 
 
 def _is_size(text: str) -> bool:

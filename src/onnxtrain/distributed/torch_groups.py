@@ -141,7 +141,7 @@ class TorchGroups(Groups):
         A world that nobody ends has threads left when Python ends, which may abort the process.
         Nothing here refers to a group afterwards, since its threads end with it.
         """
-        self._world = group = None
+        self._world = None
         while self._groups:
             _, group = self._groups.popitem()
             if group is not dist.GroupMember.NON_GROUP_MEMBER:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import types
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from onnxtrain.kernels import fast
 
+_log = logging.getLogger(__name__)
 MOST_THREADS = 16
 """That compile; what Triton does in Python is done by one at a time."""
 FEWEST = 64
@@ -112,13 +114,14 @@ def rehearse(
     states = [generator.get_state() for generator in generators]
     try:
         with (
-            contextlib.suppress(Exception),
             warnings.catch_warnings(),
             fast.load("ahead").compiling(threads),
             Imitated(device),
         ):
             warnings.simplefilter("ignore")
             _through(step, arguments)
+    except Exception as error:
+        _log.debug("a rehearsal ended early, later kernels are compiled one by one: %s", error)
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)

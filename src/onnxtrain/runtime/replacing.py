@@ -42,7 +42,7 @@ class Replacing:
             OptionError: if a size, a type or a shape contradicts the model's.
         """
         if self.sizes or self.denoted:
-            _fix(model, {**self._by_denotation(model), **self.sizes})
+            fix_sizes(model, {**self._by_denotation(model), **self.sizes})
         if self.values or self.external or self.files:
             self._replace(model)
 
@@ -125,7 +125,7 @@ def same_length(what: str, *lists: Sequence[Any]) -> None:
         raise OptionError(f"{what} must have the same length, have {counts}")
 
 
-def _fix(model: ir.Model, sizes: Mapping[str, int]) -> None:
+def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
     """Give dimensions of these names sizes, wherever they are."""
     values = [*model.graph.inputs, *model.graph.outputs]
     values += [output for node in all_nodes(model.graph) for output in node.outputs]
