@@ -26,8 +26,11 @@ def _pool() -> torch.cuda.CUDAGraph:
     return graph
 
 
-def recorded(call: Call) -> Call | None:
-    """What replays the call; None if it cannot be recorded, as one that waits for the device."""
+def recorded(call: Call, times: int = 1) -> Call | None:
+    """What replays so many calls, one after the other, of which each gives new results.
+
+    None if they cannot be recorded, as one that waits for the device.
+    """
     graph, pool = torch.cuda.CUDAGraph(), _pool().pool()
     _stream().wait_stream(torch.cuda.current_stream())
     try:
@@ -36,9 +39,10 @@ def recorded(call: Call) -> Call | None:
             torch.cuda.synchronize()
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                call()
+                results = [call() for _ in range(times)]
             finally:
                 graph.capture_end()
+            del results
     except RuntimeError as error:
         print(f"cannot be recorded: {str(error).splitlines()[0]}")
         _start_anew()

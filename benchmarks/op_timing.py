@@ -66,25 +66,28 @@ def _memory() -> Tensor:
     return torch.empty(CLEARED, dtype=torch.uint8, device="cuda")
 
 
-def in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
+def in_turn(calls: dict[str, Call], rounds: int = 0, **effort: int) -> dict[str, float]:
     """Milliseconds of each call; of short ones the best of several, what they share being noise.
 
     Python's collector, which would now and then interrupt one of them, rests.
     """
     gc.disable()
     try:
-        return _in_turn(calls, **effort)
+        return _in_turn(calls, rounds, **effort)
     finally:
         gc.enable()
 
 
-def _in_turn(calls: dict[str, Call], **effort: int) -> dict[str, float]:
+def _in_turn(calls: dict[str, Call], rounds: int, **effort: int) -> dict[str, float]:
     found = {name: milliseconds(call, **effort) for name, call in calls.items()}
-    shortest = min(found.values())
-    rounds = max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)
-    if op_row.DEVICE == "cpu":
-        rounds = ROUNDS_ON_CPU
-    for _ in range(rounds - 1):
+    for _ in range((rounds or _rounds(min(found.values()))) - 1):
         again = {name: milliseconds(call, **effort) for name, call in calls.items()}
         found = {name: min(found[name], ms) for name, ms in again.items()}
     return found
+
+
+def _rounds(shortest: float) -> int:
+    """How often calls are measured of which one takes so many milliseconds."""
+    if op_row.DEVICE == "cpu":
+        return ROUNDS_ON_CPU
+    return max((count for limit, count in ROUNDS.items() if shortest < limit), default=1)

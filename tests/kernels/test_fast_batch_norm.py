@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -10,7 +12,8 @@ from onnxtrain.kernels.nn import batch_norm
 
 pytest.importorskip("triton", reason="Triton is not installed on this platform")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(4, 70, 3, 3), (3, 12, 4, 8)]
+# clusters, which hold the last one, are not interpreted
+SHAPES = [(4, 70, 3, 3), (3, 12, 4, 8), pytest.param((16, 70, 9, 9), marks=pytest.mark.gpu)]
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
@@ -19,11 +22,12 @@ def layout(request) -> torch.memory_format:
     return LAYOUTS[request.param]
 
 
-@pytest.fixture(params=["held by one program", "in parts"])
+@pytest.fixture(params=["held", "in parts"])
 def way(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether channels are few enough for one launch."""
+    """Whether one program or one cluster holds a channel."""
     if request.param == "in parts":
         monkeypatch.setattr(fast.load("batch_norm_few"), "MOST", 0)
+        monkeypatch.setattr(fast.load("batch_norm_clusters"), "ALL", 0)
     return request.param
 
 
@@ -134,6 +138,33 @@ def test_programs_that_sum_several_tiles(
     _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
 
 
+@pytest.mark.gpu
+def test_a_first_element_far_away_costs_a_cluster_nothing() -> None:
+    x = torch.randn(32, 16, 8, 8).to(DEVICE, memory_format=torch.channels_last)
+    x[0, :, 0, 0] = 1e4
+    quick, ones = fast.load("batch_norm"), torch.ones(16, device=DEVICE)
+    assert fast.load("batch_norm_clusters").takes(x, last=True)
+    found = quick.train(x, ones, ones, 1e-5)
+    variance = x.double().var((0, 2, 3), correction=0).cpu()
+    assert ((found[2].cpu() - variance).abs() <= 1e-6 * variance).all()
+
+
+def test_clusters_have_room_and_hold_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = fast.load("batch_norm_clusters")
+    monkeypatch.setattr(module, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(module, "largest", lambda _: 16)
+    cut = functools.partial(module._cut.__wrapped__, device=torch.device("cpu"))
+    assert cut(2048, 64) == (16, 128, 16, 4)  # four clusters, one program on a multiprocessor
+    assert cut(1024, 1024) == (4, 256, 16, 4)  # 64 clusters, no smaller than they must be
+    assert cut(16384, 128) == (16, 1024, 16, 8)
+    half = torch.empty(1, dtype=torch.half)
+    sizes = [(511, 64), (512, 64), (4097, 1024), (16384, 128), (16384, 144), (2049, 1024)]
+    taken = [module.takes(half.expand(size), last=True) for size in sizes]
+    assert taken == [False, True, False, True, False, False]
+    assert not module.takes(torch.empty(1).expand(1023, 64), last=True)
+    assert not module.takes(half.expand(2048, 64), last=False)
+
+
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("columns", [1, 5, 64, 70, 96, 256, 300, 2048])
 def test_strips_cover_all_columns_with_few_idle_lanes(columns: int, itemsize: int) -> None:
@@ -150,7 +181,9 @@ def test_strips_cover_all_columns_with_few_idle_lanes(columns: int, itemsize: in
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(16, 64, 64, 64), (8, 32, 7, 7)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(16, 64, 64, 64), (8, 32, 7, 7), (64, 72, 7, 7), (5, 19, 13, 17)], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_kernel_of_the_operator_takes_it(
     shape: tuple[int, ...], dtype: torch.dtype, layout: torch.memory_format

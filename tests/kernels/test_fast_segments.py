@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed")
+tl = pytest.importorskip("triton.language", reason="Triton is not installed")
 # the interpreter rounds bfloat16 wrongly
 PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
 on_devices = pytest.mark.parametrize(
@@ -19,9 +19,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "segments": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4, "CLEARED": 4},
     "order": {
         "DIGIT": 5,
-        "LEAST": 32,
-        "MOST": 32,
-        "FORMS": {32: (16, 4, None)},
+        "MOVED": 32,
+        "COMPARED": 16,
+        "HELD": tl.constexpr(2),
         "TOGETHER": 1,
         "CLEARED": 64,
     },
@@ -130,6 +130,15 @@ def test_many_rows_repeat_bit_for_bit(count: int, rows: int, dtype: str) -> None
     for _ in range(3):
         assert torch.equal(ours, module("segments").sum_rows(index, values, rows))
     assert not module("counters").ZEROS.of(index.device).any()
+
+
+@pytest.mark.gpu
+def test_every_index_may_be_the_same() -> None:
+    """All digits of 65,536 indices are equal: one more than half a word of a table holds."""
+    index = torch.full((1 << 16,), 77, device="cuda")
+    ours = module("segments").sum_rows(index, torch.ones(1 << 16, 8, device="cuda"), 50304)
+    assert ours[77].eq(1 << 16).all()
+    assert int(ours.count_nonzero()) == 8
 
 
 @pytest.mark.gpu

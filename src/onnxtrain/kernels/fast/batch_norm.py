@@ -13,7 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import batch_norm_few, batch_norm_last, batch_norm_planes
+from onnxtrain.kernels.fast import (
+    batch_norm_clusters,
+    batch_norm_few,
+    batch_norm_last,
+    batch_norm_planes,
+)
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
@@ -152,6 +157,8 @@ def train(
     if residual is not None:
         residual = _laid_out_like(x, residual)
     last = _last(x)
+    if batch_norm_clusters.takes(x, last):
+        return batch_norm_clusters.train(x, scale, shift, epsilon, relu, residual, running)
     if batch_norm_few.takes(x, last):
         return batch_norm_few.train(x, scale, shift, epsilon, relu, residual, running, last)
     y, grid = torch.empty_like(x), _grid(x, last)
@@ -183,6 +190,9 @@ def grad(
     line = (scale, scale if shift is None else shift, mean, inverse)
     dx, dscale, dbias = torch.empty_like(x), torch.empty_like(scale), torch.empty_like(scale)
     last = _last(x)
+    if batch_norm_clusters.takes(x, last):
+        batch_norm_clusters.grad((dx, dscale, dbias), dy, x, line, relu)
+        return dx, dscale, dbias
     if batch_norm_few.takes(x, last):
         batch_norm_few.grad((dx, dscale, dbias), dy, x, line, relu, last)
         return dx, dscale, dbias

@@ -21,6 +21,8 @@ FEW = 1 << 16
 GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 2048, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
+FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP = 1 << 18, 512, 4
+"""Elements up to which a tensor is small; of such a one those of a program, and of a thread."""
 
 
 @triton.jit
@@ -253,8 +255,10 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
-    group = 16 // max(x.dtype.itemsize, out.dtype.itemsize)
-    block = BLOCK[out.dtype.itemsize]
+    if x.numel() <= FEW_ELEMENTS:
+        group, block = SMALL_GROUP, SMALL_BLOCK
+    else:
+        group, block = 16 // max(x.dtype.itemsize, out.dtype.itemsize), BLOCK[out.dtype.itemsize]
     _each[(cdiv(x.numel(), block),)](out, x, x.numel(), how, group, block, num_warps=WARPS)
     return out
 

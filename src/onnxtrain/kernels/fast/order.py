@@ -21,10 +21,14 @@ from onnxtrain.kernels.fast.scratch import MEMORY
 
 DIGIT = 6
 """At most so many bits of an index are looked at together."""
-LEAST, MOST = 128, 256
-"""Fewest indices of a program, and most that it moves at once."""
-FORMS: dict[int, tuple[int, int, int | None]] = {128: (64, 4, 128), 256: (64, 4, 128)}
-"""By the indices moved at once: how many are compared, warps, and most registers of a thread."""
+MOVED, COMPARED = 128, 64
+"""Indices that a program moves at once, and those of them that are compared with each other."""
+WARPS, REGISTERS = 4, 128
+"""Warps of a program, and most registers of a thread, which more indices at once would exceed."""
+HELD = tl.constexpr(128)
+"""Blocks whose counts are added up at once, at most."""
+HALF = tl.constexpr(1 << 15)
+"""Indices of blocks whose counts are certain to fit into half a word."""
 TOGETHER = 2
 """So many programs a multiprocessor wait for each other at most; twice as many find room there."""
 CLEARERS, CLEARED = 1, 16384
@@ -92,22 +96,25 @@ def _count(indices, numbers, programs, count, rows, zeros, B: tl.constexpr, D: t
 
 
 @triton.jit
-def _begins(table, own, programs, K: tl.constexpr, D: tl.constexpr):
+def _begins(table, own, programs, B: tl.constexpr, K: tl.constexpr, D: tl.constexpr):
     """Where a program's indices of each digit go: behind smaller ones, and blocks before."""
-    block = tl.arange(0, K)
-    at = block[:, None] * (D // 2) + tl.arange(0, D // 2)[None, :]
-    found = tl.load(table + at, (block < programs)[:, None], 0, cache_modifier=".cg")
-    wide = (found & 0xFFFF).to(tl.int64) | ((found >> 16).to(tl.int64) << 32)
-    every = tl.sum(wide, 0)
-    before = tl.sum(tl.where((block < own)[:, None], wide, 0), 0)
-    total = _apart(every, D)
-    return tl.cumsum(total, 0) - total + _apart(before, D)
+    # counts of so many blocks fit into halves of words, and the words into registers
+    N: tl.constexpr = min(K, max(1, min(HELD, HALF // B)))
+    total = tl.zeros((D,), tl.int32)
+    before = tl.zeros((D,), tl.int32)
+    for first in range(0, K, N):
+        block = first + tl.arange(0, N)
+        at = block[:, None] * (D // 2) + tl.arange(0, D // 2)[None, :]
+        found = tl.load(table + at, (block < programs)[:, None], 0, cache_modifier=".cg")
+        total += _apart(tl.sum(found, 0), D)
+        before += _apart(tl.sum(tl.where((block < own)[:, None], found, 0), 0), D)
+    return tl.cumsum(total, 0) - total + before
 
 
 @triton.jit
 def _apart(pairs, D: tl.constexpr):
     """The two counts of each word, one after the other."""
-    return tl.reshape(tl.join(pairs.to(tl.int32), (pairs >> 32).to(tl.int32)), (D,))
+    return tl.reshape(tl.join(pairs & 0xFFFF, (pairs >> 16) & 0xFFFF), (D,))
 
 
 @triton.jit
@@ -155,7 +162,7 @@ def _place(
     marks = numbers + spare + (PASSES - 1) * size
     at = own * B + tl.arange(0, G)[:, None] * S + tl.arange(0, S)[None, :]
     moved = _words(indices, source, at, count, rows, STEP == 1)
-    begin = _begins(table, own, programs, K, D)
+    begin = _begins(table, own, programs, B, K, D)
     for first in range(0, B, G * S):
         place, begin = _places(begin, _digit(moved, SHIFT, D), G, S, D)
         tl.store(target + place, moved)
@@ -333,7 +340,7 @@ def _plan(total: int, rows: int, columns: int, device: torch.device) -> Plan:
     # a histogram has a bin for each thread of a warp at least
     digit = max(5, cdiv(bits, passes))
     processors = multiprocessors(device)
-    block = max(LEAST, power(cdiv(total, TOGETHER * processors)))
+    block = max(MOVED, power(cdiv(total, TOGETHER * processors)))
     programs = cdiv(total, block)
     width = min(power(columns), 1024)
     cleared = max(1, CLEARED // width)
@@ -353,7 +360,6 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
     zeros = spare + (plan.passes - 1) * plan.table + marked
     sizes = 2 * plan.programs * plan.block, zeros + plan.table, edges
     memory = MEMORY.of(sizes, device)
-    group, warps, registers = FORMS[min(plan.block, MOST)]
     for begin, end, programs in _launches(plan):
         _sort[(programs,)](
             memory.words,
@@ -374,13 +380,13 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
             end,
             columns > 0,
             plan.block,
-            min(plan.block, MOST) // group,
-            group,
+            MOVED // COMPARED,
+            COMPARED,
             power(plan.programs),
             plan.cleared,
             plan.width,
-            num_warps=warps,
-            maxnreg=registers,
+            num_warps=WARPS,
+            maxnreg=REGISTERS,
         )
     uncleared = max(0, rows - plan.blocks * plan.cleared) if columns else 0
     return Sorted(memory.words, memory.numbers, memory.edges, zeros - marked, uncleared)
