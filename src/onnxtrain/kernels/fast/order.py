@@ -25,10 +25,8 @@ MOVED, COMPARED = 128, 64
 """Indices that a program moves at once, and those of them that are compared with each other."""
 WARPS, REGISTERS = 4, 128
 """Warps of a program, and most registers of a thread, which more indices at once would exceed."""
-HELD = tl.constexpr(128)
-"""Blocks whose counts are added up at once, at most."""
-HALF = tl.constexpr(1 << 15)
-"""Indices of blocks whose counts are certain to fit into half a word."""
+HELD, HALF = tl.constexpr(128), tl.constexpr(1 << 15)
+"""Most blocks whose counts are added up at once, and indices whose count fits into half a word."""
 TOGETHER = 2
 """So many programs a multiprocessor wait for each other at most; twice as many find room there."""
 CLEARERS, CLEARED = 1, 16384
