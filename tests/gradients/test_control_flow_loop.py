@@ -169,6 +169,24 @@ def test_loops_of_opset_11_may_be_nested() -> None:
     Twice(text, "x", opset=11).agrees(expected, m=2, x=X)
 
 
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_a_pool_in_a_body_knows_the_sizes_of_what_it_pooled(pool: str) -> None:
+    text = f"""(int64 m, double[1] x, double[1,1,4] w) => (double[1] l) {{
+      y = Loop (m, , x) <body = b (int64 i, bool go, double[1] v) => (bool go_on, double[1] u) {{
+        go_on = Identity(go)  p = {pool}<kernel_shape=[3]>(w)
+        q = ReduceProd<keepdims=0>(p)  u = Mul(v, q) }}>
+      l = Identity(y) }}"""
+
+    def expected(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        of = torch.nn.functional
+        pooled = of.max_pool1d(w, 3, 1) if pool == "MaxPool" else of.avg_pool1d(w, 3, 1)
+        return (x * pooled.prod() ** 2).sum()
+
+    w = np.array([[[0.5, 1.5, -1.0, 2.0]]])
+    for opset in (15, 21):
+        Twice(text, "x", "w", opset=opset).agrees(expected, m=2, x=np.array([1.2]), w=w)
+
+
 def test_sequences_go_round() -> None:
     text = """(int64 m, double[3] x) => (double l) {
       none = SequenceEmpty <dtype = 11> ()

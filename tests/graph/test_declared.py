@@ -142,3 +142,14 @@ def test_what_a_loop_in_a_branch_in_a_loop_carries_keeps_its_shape():
     of = prepare(model(text))
     names = {v.name: v.shape for node in of.graph.all_nodes() for v in node.outputs}
     assert all(list(names[name]) == [3] for name in ("y", "u", "a", "q", "k"))
+
+
+def test_a_loop_keeps_its_shapes_beside_one_that_has_none():
+    body = "body = b (int64 i, bool go, float[] s) => (bool on, float[] t)"
+    text = f"""(float[2,3] x, int64[r] k, int64 n) => (float[2,3] y, float[a] z) {{
+      y = Loop (n, , x) <{body} {{ on = Identity(go)  t = Neg(s) }}>
+      z = Loop (n, , x) <{body} {{ on = Identity(go)  t = Reshape(s, k) }}> }}"""
+    of = prepare(model(text))
+    assert shape(of, "y") == [2, 3]
+    inside = [node.attributes["body"].as_graph().inputs[2].shape for node in of.graph]
+    assert inside == [ir.Shape([2, 3]), None]

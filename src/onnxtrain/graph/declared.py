@@ -6,7 +6,7 @@ inputs wins over what is declared; sizes below 0 mean that nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -20,8 +20,11 @@ _GIVEN = 2
 _ASSUMED = "onnxtrain.assumed_shape"
 _MADE_UP = "unk__"
 """What ONNX's inference begins the names of sizes with that it knows nothing about."""
-_OUTSIDE = frozenset({"ATen", "PythonOp", "PythonOpGrad", "Recv", "TritonOp"})
-"""Operators whose results come from outside of the graph: only a declaration tells their shapes."""
+UNTOLD = frozenset(
+    {"ATen", "AveragePoolGrad", "GistPack1Decoder", "MaxPoolGrad", "PythonOp", "PythonOpGrad"}
+    | {"Recv", "TritonOp"}
+)
+"""Operators whose inputs need not tell the shapes of their results: only a declaration does."""
 
 
 def forget_negative(model: ir.Model) -> None:
@@ -156,7 +159,7 @@ def settle_carried(model: ir.Model) -> bool:
     return (
         any([_assume(node) for node in loops])
         or any([_hand_on(node) for node in loops])
-        or any([_correct(node, model) for node in loops])
+        or _correct(loops, model)
     )
 
 
@@ -185,19 +188,28 @@ def _hand_on(node: ir.Node) -> bool:
     return changed
 
 
-def _correct(node: ir.Node, model: ir.Model) -> bool:
+def _correct(loops: Sequence[ir.Node], model: ir.Model) -> bool:
     """Weaken shapes of carried values that do not fit every iteration; whether there were any."""
-    changed = False
-    for inside, initial, result in zip(
-        *_carried(node, node.attributes["body"].as_graph()), strict=False
-    ):
-        if initial is None or initial.shape is None or inside.shape is None:
-            continue
-        if isinstance(inside.type, ir.TensorType) and not _fits(inside, initial, result):
-            _weaken(inside, initial, result)
-            _forget(model)
-            changed = True
-    return changed
+    found = [one for node in loops for one in _misfits(node)]
+    for inside, initial, result in found:
+        _weaken(inside, initial, result)
+    if found:
+        _forget(model)
+    return bool(found)
+
+
+def _misfits(node: ir.Node) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
+    """Carried values whose shape does not fit: inside, as they start and as they are handed on."""
+    carried = _carried(node, node.attributes["body"].as_graph())
+    return [
+        (inside, initial, result)
+        for inside, initial, result in zip(*carried, strict=False)
+        if initial is not None
+        and initial.shape is not None
+        and inside.shape is not None
+        and isinstance(inside.type, ir.TensorType)
+        and not _fits(inside, initial, result)
+    ]
 
 
 def _carried(
@@ -302,7 +314,7 @@ def _is_loop(node: ir.Node) -> bool:
 
 def _is_known(node: ir.Node, model: ir.Model) -> bool:
     """Whether a node has a schema, so that the shapes of its outputs might be inferred."""
-    if node.op_type in _OUTSIDE:
+    if node.op_type in UNTOLD:
         return False
     version = opset_of(node, model.graph.opset_imports)
     return schemas.get(node.domain, node.op_type, version) is not None

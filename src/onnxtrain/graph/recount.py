@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.graph.declared import UNTOLD
 from onnxtrain.graph.einsum import is_misread
 from onnxtrain.graph.pools import is_miscounted
 from onnxtrain.graph.walk import all_nodes
@@ -35,7 +36,7 @@ def _recount(
         for body in bodies:
             _recount(body, imports, infer_node, changed)
         reads = known < len(changed) or any([value in changed for value in node.inputs])
-        if not reads and not _is_wrong(node, imports):
+        if node.op_type in UNTOLD or (not reads and not _is_wrong(node, imports)):
             continue
         before = [value.shape for value in node.outputs]
         if bodies:
