@@ -59,6 +59,25 @@ def test_other_axes_and_directions(inward: int, outward: int) -> None:
     Twice(text, "start", "x", "w").agrees(expected, start=START, x=x, w=W)
 
 
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_body_need_not_declare_the_shapes_of_its_inputs(axis: int) -> None:
+    text = f"""(double[2] start, double[2,2] x) => (double l) {{
+      last, rows = Scan (start, x) <num_scan_inputs = 1, scan_input_axes = [{axis}],
+          body = b (double[] s, double[] r) => (double[] t, double[] o) {{
+        a = MatMul(x, r)  c = Add(a, s)  t = Tanh(c)  o = MatMul(s, x) }}>
+      q = Mul(rows, rows)  u = ReduceSum<keepdims=0>(q)
+      v = ReduceSum<keepdims=0>(last)  l = Add(u, v) }}"""
+
+    def expected(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total = x.sum() * 0
+        for row in x.unbind(axis):
+            total = total + ((state @ x) ** 2).sum()
+            state = torch.tanh(x @ row + state)
+        return total + state.sum()
+
+    Twice(text, "start", "x").agrees(expected, start=START, x=RNG.normal(size=(2, 2)))
+
+
 def test_only_the_state_matters() -> None:
     text = SCAN.replace("last, rows =", "last =").replace("q = Mul(rows, rows)", "q = Mul(h, h)")
 

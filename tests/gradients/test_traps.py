@@ -212,6 +212,20 @@ def test_products_of_unknown_rank_with_vectors() -> None:
     assert found["b_grad"].tolist() == [6, 9, 12]
 
 
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (2, 3, 6)])
+def test_a_vector_of_unknown_rank_times_a_matrix(shape: tuple[int, ...]) -> None:
+    text = (
+        "(double[N] a, double[6,2] b, int64[R] s) => (double[] y) "
+        "{ r = Reshape(a, s) y = MatMul(r, b) }"
+    )
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=shape), generator.normal(size=(6, 2))
+    d_y = generator.normal(size=(*shape[:-1], 2))
+    found = grads(text, "a", "b", a=a.reshape(-1), b=b, s=np.array(shape), d_y=d_y)
+    np.testing.assert_allclose(found["a_grad"], (d_y @ b.T).reshape(-1))
+    np.testing.assert_allclose(found["b_grad"], a.reshape(-1, 6).T @ d_y.reshape(-1, 2))
+
+
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 1.0), (1.0, 0.0), (0.5, 2.0)])
 def test_factors_of_a_product_may_be_zero(alpha: float, beta: float) -> None:
     text = (

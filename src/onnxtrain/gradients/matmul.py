@@ -21,7 +21,7 @@ def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     if rank_a == 2 and rank_b == 2:
         return [_product(op, dy, b, trans_b=1), _product(op, a, dy, trans_a=1)]
     da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
-    if rank_b == 2 and rank_a is not None:
+    if rank_b == 2 and (rank_a is not None or op.opset >= 11):
         return [da, _product(op, _rows(op, a, rank_a), _rows(op, dy, rank_a), trans_a=1)]
     return [da, op.unbroadcast(op.FusedMatMul(a, dy, transA=1, _domain=MS), to=b)]
 
@@ -35,10 +35,12 @@ def _product(
     return op.FusedMatMul(a, b, alpha=alpha, transA=trans_a, transB=trans_b, _domain=MS)
 
 
-def _rows(op: Ops, x: ir.Value, rank: int) -> ir.Value:
-    """All leading dimensions merged into one."""
+def _rows(op: Ops, x: ir.Value, rank: int | None) -> ir.Value:
+    """All leading dimensions merged into one; a vector is one row."""
     last = dim_of(x, -1)
-    return op.Reshape(x, op.ints([-1, last])) if last else op.Flatten(x, axis=rank - 1)
+    if last:
+        return op.Reshape(x, op.ints([-1, last]))
+    return op.Flatten(x, axis=-1 if rank is None else rank - 1)
 
 
 def _with_vectors(

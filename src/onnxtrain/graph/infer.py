@@ -22,6 +22,7 @@ from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
 from onnxtrain.graph.pools import counting
 from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.recount import recount
+from onnxtrain.graph.scans import shape_slices
 from onnxtrain.graph.skeleton import SMALL, skeleton
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.walk import all_nodes
@@ -107,7 +108,7 @@ def _is_open(value: ir.Value) -> bool:
 def _settle(model: ir.Model) -> None:
     """Infer until nothing is found any more."""
     _propagate(model)
-    while _complete(model) or complete_ranks(model) or settle_carried(model):
+    while _complete(model) or complete_ranks(model) or shape_slices(model) or settle_carried(model):
         _propagate(model)
     recount(model, infer_node)
 
