@@ -119,3 +119,25 @@ def test_names_are_unique_over_all_levels() -> None:
     names = [v.name for node in of.graph.all_nodes() for v in node.outputs if v.name]
     nodes = [node.name for node in of.graph.all_nodes()]
     assert len(set(names)) == len(names) and len(set(nodes)) == len(nodes)
+
+
+@pytest.mark.parametrize("opset", [13, 14])
+def test_a_branch_keeps_whole_numbers_of_a_loop_inside(opset: int) -> None:
+    text = """(bool c, int64 m, double[3] x) => (double l) {
+      y = If (c) <
+        then_branch = t () => (double[3] a) {
+          a = Loop (m, , x) <body = b (int64 i, bool on, double[3] v) => (bool go, double[3] u) {
+            go = Identity(on)  k = Add(i, m)  w = Gather(x, i)  z = Gather(v, i)
+            h = Mul(w, z)  u = Add(v, h) }> },
+        else_branch = e () => (double[3] o) { o = Neg(x) }>
+      l = ReduceSum<keepdims=0>(y) }"""
+
+    def expected(x: torch.Tensor) -> torch.Tensor:
+        v = x
+        for i in range(2):
+            v = v + x[i] * v[i]
+        return v.sum()
+
+    twice = Twice(text, "x", opset=opset)
+    twice.agrees(expected, c=True, m=2, x=np.array([1.0, 0.5, -1.0]))
+    twice.agrees(lambda x: -x.sum(), c=False, m=2, x=np.array([1.0, 0.5, -1.0]))

@@ -57,7 +57,7 @@ OPS = (
         "NestedSum",
         "values+: S -> total: S",
         domain=OWN,
-        S=sequences_of(FLOATS) | _OPTIONALS,
+        S=_SEQUENCES | _OPTIONALS,
         infer=same_as(0),
     ),
     op(
