@@ -201,3 +201,16 @@ def test_sizes_of_a_pool_are_remembered_beside_a_loop() -> None:
     random = np.random.default_rng(0)
     x, s = random.normal(size=(1, 2, 4, 4)), random.normal(size=(1, 3))
     Twice(text, "x", "s").agrees(reference, x=x, s=s)
+
+
+@pytest.mark.parametrize("opset", [8, 9, 12])
+def test_places_of_maxima_that_are_counted_down_the_columns(opset: int) -> None:
+    text = """(double[1,1,2,3] x) => (double[1,1,1,2] y, int64[1,1,1,2] i) {
+      y, i = MaxPool<kernel_shape=[2, 2], storage_order=1>(x) }"""
+    x = np.array([[[[5.0, 1.0, 2.0], [0.0, 4.0, 6.0]]]])
+    of = build_gradient_graph(proto(text, opset), "x", "y")
+    found = outputs(of, x=x, y_grad=np.array([[[[2.0, 3.0]]]]))
+    assert found["i"].tolist() == [[[[0, 5]]]]
+    assert found["x_grad"].tolist() == [[[[2, 0, 0], [0, 0, 3]]]]
+    x[0, 0, 0, 1] = 7.0
+    assert outputs(of, x=x, y_grad=np.array([[[[2.0, 3.0]]]]))["x_grad"][0, 0, 0, 1] == 5

@@ -26,6 +26,8 @@ def max_pool_1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy added where the maximum of each window was found; told the shape of x if it varies."""
     (x,) = operands(node)
+    if op.opset < 9 and attribute(node, "storage_order", 0):
+        return pulled_back(op, node, [dy])
     indices = output_of(node, 1, "_mask", DataType.INT64, node.outputs[0].shape)
     if op.opset < 9:  # MaxPoolGrad came later than the indices
         return [add_at(op, dy, indices, x)]
