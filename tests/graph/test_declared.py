@@ -4,8 +4,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
+import pytest
 
 from graph.text import model, proto, values
+from onnxtrain.errors import OnnxTrainError
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 
@@ -153,3 +155,15 @@ def test_a_loop_keeps_its_shapes_beside_one_that_has_none():
     assert shape(of, "y") == [2, 3]
     inside = [node.attributes["body"].as_graph().inputs[2].shape for node in of.graph]
     assert inside == [ir.Shape([2, 3]), None]
+
+
+def test_a_scan_along_an_axis_that_is_not_there_is_refused_in_words():
+    text = """(float[N,2] x) => (float[N] y) {
+      v = ReduceSum<keepdims = 0, axes = [1]>(x)
+      y = Scan (v) <num_scan_inputs = 1, scan_input_axes = [AXIS],
+          body = b (float[] r) => (float[] s) { s = Neg(r) }> }"""
+    x = np.ones([3, 2], np.float32)
+    good = InferenceSession(proto(text.replace("AXIS", "-1"), 11))
+    assert good.run(None, {"x": x})[0].tolist() == [-2, -2, -2]
+    with pytest.raises(OnnxTrainError, match="Scan"):
+        InferenceSession(proto(text.replace("AXIS", "1"), 11)).run(None, {"x": x})

@@ -30,17 +30,22 @@ def _shape(node: ir.Node) -> bool:
     inputs = list(node.attributes["body"].as_graph().inputs)
     scanned = node.attributes.get_int("num_scan_inputs", len(inputs))
     axes = node.attributes.get_ints("scan_input_axes", None) or [0] * scanned
-    states = len(inputs) - scanned
+    places = [*[None] * (len(inputs) - scanned), *axes]
     changed = False
-    for index, (inside, whole) in enumerate(zip(inputs, node.inputs, strict=False)):
-        if inside.shape is not None or whole is None or whole.shape is None:
-            continue
-        if index < states:
-            inside.shape = ir.Shape([None] * len(whole.shape))
-        else:
-            sizes = list(whole.shape)
-            del sizes[axes[index - states]]
-            inside.shape = ir.Shape(sizes)
-        inside.type = inside.type or whole.type
-        changed = True
+    for inside, whole, axis in zip(inputs, node.inputs, places, strict=False):
+        if inside.shape is None and whole is not None and whole.shape is not None:
+            inside.shape = _given(whole.shape, axis)
+            inside.type = inside.type or whole.type
+            changed |= inside.shape is not None
     return changed
+
+
+def _given(whole: ir.Shape, axis: int | None) -> ir.Shape | None:
+    """The shape of a slice, or of a state without an axis; None if there is no such axis."""
+    if axis is None:
+        return ir.Shape([None] * len(whole))
+    sizes = list(whole)
+    if not -len(sizes) <= axis < len(sizes):
+        return None
+    del sizes[axis]
+    return ir.Shape(sizes)
