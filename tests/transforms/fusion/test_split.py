@@ -11,6 +11,7 @@ from transforms.fusion.compare import Result, fused, same
 NUMBERS = {
     "two": np.array(2),
     "four": np.array(4),
+    "six": np.array(6),
     "sizes": np.array([1, 3, 2]),
     "first": np.array(0),
     "second": np.array(1),
@@ -35,6 +36,7 @@ def model(nodes: str, opset: int = 20, inputs: str = "double[N,6] x") -> Result:
         "s = SplitToSequence<axis=1>(x, sizes) a = SequenceAt(s, second) b = SequenceAt(s, second) "
         "y = Mul(a, b)",
         "s = SplitToSequence<axis=1>(x) a = SequenceAt(s, second) y = Relu(a)",
+        "s = SplitToSequence<axis=1>(x, six) a = SequenceAt(s, last) y = Relu(a)",
     ],
 )
 def test_the_sequence_is_left_out(nodes: str, opset: int) -> None:
@@ -67,8 +69,25 @@ def test_the_sequence_is_left_out(nodes: str, opset: int) -> None:
             "double[N,6] x, int64 n",
             "'SequenceAt_y' (SequenceAt) reads the parts as a sequence",
         ),
+        (
+            "s = SplitToSequence<axis=1>(x, two) y = SequenceAt(s, four)",
+            "double[N,6] x",
+            "'SequenceAt_y' takes a part that is not there",
+        ),
     ],
 )
 def test_other_sequences_stay(nodes: str, inputs: str, reason: str) -> None:
     result = model(nodes, inputs=inputs)
     assert "SplitToSequence" in result.ops and result.reasons() == [reason]
+
+
+def test_a_part_that_is_taken_in_a_body_stays_in_the_sequence() -> None:
+    result = model(
+        "s = SplitToSequence<axis=1>(x, two) a = SequenceAt(s, first) "
+        "y = If(c) <then_branch = t () => (double[N,2] p) { p = SequenceAt(s, second) }, "
+        "else_branch = e () => (double[N,2] q) { q = Mul(a, a) }>",
+        inputs="double[N,6] x, bool c",
+    )
+    assert result.reasons() == ["'SequenceAt_p' takes a part in a body"]
+    for taken in (True, False):
+        same(result, {"x": X, "c": np.array(taken)}, ["x"])

@@ -21,7 +21,8 @@ def split(graph: ir.Graph, report: Report) -> None:
         if not is_op(node, "SplitToSequence"):
             continue
         try:
-            sizes, taken = _sizes(node), _taken(node)
+            sizes = _sizes(node)
+            taken = _taken(node, len(sizes))
         except Refusal as refusal:
             report.missed.append(Missed(NAME, str(node.name), str(refusal)))
             continue
@@ -49,13 +50,17 @@ def _sizes(node: ir.Node) -> list[int]:
     return sizes
 
 
-def _taken(node: ir.Node) -> list[tuple[ir.Node, int]]:
+def _taken(node: ir.Node, count: int) -> list[tuple[ir.Node, int]]:
     """Who takes which part."""
     found = []
     for reader, _ in node.outputs[0].uses():
         place = number(reader.inputs[1]) if is_op(reader, "SequenceAt") else None
         if place is None:
             raise Refusal(f"'{reader.name}' ({reader.op_type}) reads the parts as a sequence")
+        if reader.graph is not node.graph:
+            raise Refusal(f"'{reader.name}' takes a part in a body")
+        if not -count <= place < count:
+            raise Refusal(f"'{reader.name}' takes a part that is not there")
         found.append((reader, int(place)))
     if node.outputs[0].is_graph_output():
         raise Refusal("the sequence is an output of the model")
@@ -71,6 +76,7 @@ def _replace(
         parts = op.Split(node.inputs[0], op.ints(sizes), axis=axis, _outputs=count)
     else:
         parts = op.Split(node.inputs[0], axis=axis, split=sizes, _outputs=count)
+    parts = [parts] if count == 1 else parts
     graph.insert_before(node, op.nodes)
     first: dict[int, ir.Value] = {}
     for reader, place in taken:
