@@ -134,3 +134,28 @@ def test_a_weight_of_a_function_is_trained_for_all_of_its_calls(tmp_path, as_pro
     assert [f.name for f in onnx.load(path).functions] == ["Layer"]
     (found,) = onnxruntime.InferenceSession(path).run(None, {"x": X})
     np.testing.assert_allclose(found, trainer.predict({"x": X})["y"].numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("names", [["k"], ["q", "k"]])
+def test_constants_of_a_body_are_trained_if_they_are_named(names: list[str], tmp_path) -> None:
+    text = """(float[N,2] x, int64 n) => (float[N,2] y) {
+      y = Loop (n, , x) <body = b (int64 i, bool go, float[N,2] s) => (bool on, float[N,2] t)
+          <float k = {0.5}> {
+        on = Identity(go)  q = Constant <value = float {0.25}> ()
+        p = Mul(s, k)  t = Add(p, q) }> }"""
+    chosen = Trainer(
+        model_of(text), loss=mean_square, optimizer="sgd", lr=0.5, trainable=names, device="cpu"
+    )
+    leaves = {"k": torch.tensor(0.5), "q": torch.tensor(0.25)}
+    used = [leaves[name].requires_grad_() for name in names]
+    value = torch.tensor(X)
+    for _ in range(3):
+        value = value * leaves["k"] + leaves["q"]
+    grads = torch.autograd.grad(value.square().mean(), used)
+    feeds = {"x": X, "n": np.asarray(3)}
+    chosen.step(feeds)
+    for name, grad in zip(names, grads, strict=True):
+        torch.testing.assert_close(chosen.parameters[name], leaves[name].detach() - 0.5 * grad)
+    chosen.save(tmp_path / "trained.onnx")
+    (found,) = onnxruntime.InferenceSession(tmp_path / "trained.onnx").run(None, feeds)
+    np.testing.assert_allclose(found, chosen.predict(feeds)["y"].numpy(), rtol=1e-5)

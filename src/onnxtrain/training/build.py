@@ -87,14 +87,17 @@ class Built:
         )
 
 
-def working_copy(original: ir.Model, *, maps: bool = False) -> ir.Model:
+def working_copy(
+    original: ir.Model, *, maps: bool = False, named: Collection[str] = ()
+) -> ir.Model:
     """A prepared copy of a model, to be changed; weights in bodies are initializers of it.
 
-    Outputs that are maps become tensors, unless ``maps`` are to be kept.
+    So are other tensors of bodies that are ``named``. Outputs that are maps become tensors, unless
+    ``maps`` are to be kept.
     """
     verify(original)
     model = _small_in_memory(initializers_as_constants(original.clone()))
-    prepared = as_qdq(prepare(lift_weights(model)))
+    prepared = as_qdq(prepare(lift_weights(model, named)))
     return prepared if maps else maps_as_tensors(prepared)
 
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.transforms.parameters import Decision, decide
+from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 
 _BIASES = {
     "BatchNormalization": 2,
@@ -46,6 +47,16 @@ class Selection:
     exclude: Sequence[str] = ()
     last: int | None = None
     biases: bool = False
+
+
+def asked_for(trainable: str | Sequence[str] | Selection) -> list[str]:
+    """The names and patterns of what is to be trained.
+
+    Raises:
+        ParameterError: if they are something else.
+    """
+    given = trainable.include if isinstance(trainable, Selection) else trainable
+    return patterns_of(given, TRAINABLE)
 
 
 def decided(

@@ -39,7 +39,7 @@ from onnxtrain.training.passes import Passes
 from onnxtrain.training.precision import computed_in
 from onnxtrain.training.runner import Runner
 from onnxtrain.training.scaling import Scaling, loss_scale_of
-from onnxtrain.training.selection import Selection, decided
+from onnxtrain.training.selection import Selection, asked_for, decided
 from onnxtrain.training.whole import WholeStep
 from onnxtrain.transforms.masters import Masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
@@ -115,7 +115,7 @@ class Trainer:
             self._original, batch_norm = self._adapters.model, "freeze"
             trainable = self._adapters.trainable(trainable)
         self._torch_loss = torch_function(loss)
-        working = working_copy(self._original)
+        working = working_copy(self._original, named=asked_for(trainable))
         self.input_names = [str(value.name) for value in working.graph.inputs]
         self._outputs = loss_outputs(working, loss, outputs)
         self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
@@ -267,7 +267,7 @@ class Trainer:
     @functools.cached_property
     def _predictor(self) -> Runner:
         """Runs the original model with the parameters as they are."""
-        model = working_copy(self._original, maps=True)
+        model = working_copy(self._original, maps=True, named=self.mutable)
         Masters.of(model, self._masters.names)
         parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
         EvaluationForm()(model)

@@ -121,13 +121,13 @@ class Decision:
         return any(fnmatch.fnmatchcase(name, pattern) for name in (self.name, *self.made_of))
 
 
-def lift_weights(model: ir.Model) -> ir.Model:
+def lift_weights(model: ir.Model, named: Collection[str] = ()) -> ir.Model:
     """Take weights out of attributes and bodies (If, Loop, Scan, functions), in place.
 
-    Running statistics and what is no weight by its use stay in the bodies.
+    Running statistics and what is no weight by its use stay in the bodies, unless it is named.
     """
     lift_attributes(model)
-    lift(model, _is_body_weight)
+    lift(model, lambda one: one.name in named or _is_body_weight(one))
     return model
 
 
