@@ -73,10 +73,10 @@ def _replace(
     op = Ops(graph, f"{node.name}/")
     axis, count = node.attributes.get_int("axis", 0), len(sizes)
     if op.opset >= _SIZES_AS_INPUT:
-        parts = op.Split(node.inputs[0], op.ints(sizes), axis=axis, _outputs=count)
+        op.Split(node.inputs[0], op.ints(sizes), axis=axis, _outputs=count)
     else:
-        parts = op.Split(node.inputs[0], axis=axis, split=sizes, _outputs=count)
-    parts = [parts] if count == 1 else parts
+        op.Split(node.inputs[0], axis=axis, split=sizes, _outputs=count)
+    parts = op.nodes[-1].outputs
     graph.insert_before(node, op.nodes)
     first: dict[int, ir.Value] = {}
     for reader, place in taken:
