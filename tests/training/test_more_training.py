@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 
 from onnxtrain import Trainer, artifacts
 from onnxtrain.errors import FeedError, OnnxTrainError, OptionError, ParameterError
@@ -114,6 +115,14 @@ def test_batches_without_samples_add_nothing_to_a_step(place):
     assert float(trainers[0].step(batches)) == float(trainers[1].step(with_empty))
     for name, tensor in trainers[0].parameters.items():
         assert tensor.equal(trainers[1].parameters[name])
+
+
+def test_the_mean_loss_over_batches_of_a_model_in_float16_is_finite():
+    trainer = Trainer(mlp(np.float16), loss="mse", optimizer="sgd", lr=0.0, device="cpu")
+    batch = {"x": np.zeros((64, 4), np.float16), "target": np.full((64, 3), 60, np.float16)}
+    loss = trainer.step(batch)
+    assert loss.dtype == torch.float16 and 3000 < float(loss) < 4000  # times 64 is infinite
+    assert trainer.step([batch, batch]).equal(loss)
 
 
 @pytest.mark.parametrize("count", [0, -1])

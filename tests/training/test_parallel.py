@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from onnxtrain import Trainer
-from onnxtrain.distributed.groups import Groups
+from onnxtrain.distributed.groups import ALONE, Groups
 from onnxtrain.testing.processes import run_world
 from onnxtrain.training import resume
+from onnxtrain.training.parallel import Shares
 
 pytestmark = pytest.mark.multi
 SAMPLES, WIDTH = 11, 4
@@ -95,6 +96,12 @@ def test_running_statistics_are_the_same_everywhere() -> None:
     assert np.abs(one["mean"]).max() > 0
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])
+
+
+def test_many_samples_and_losses_in_float16_do_not_overflow() -> None:
+    loss, grad = torch.tensor(1000.0, dtype=torch.float16), torch.ones(2)
+    assert Shares(ALONE).mean(loss, 100_000, [grad]).equal(loss)
+    assert grad.equal(torch.ones(2))
 
 
 def dropped(groups: Groups, folder: str) -> dict[str, Any]:

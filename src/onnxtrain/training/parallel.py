@@ -9,6 +9,7 @@ import torch
 
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.distributed.layout import GroupType
+from onnxtrain.kernels.precision import widen
 
 BUCKET = 32 * 2**20
 """Bytes of tensors that travel together."""
@@ -60,10 +61,11 @@ class Shares:
         With n_r samples in process r: t = Σ n_r·t_r / Σ n_r. A process without samples gives
         nothing.
         """
-        sums = torch.stack([torch.full_like(loss, samples), loss * samples]).double()
+        wide = widen(loss)
+        sums = torch.stack([torch.full_like(wide, samples), wide * samples]).double()
         self._groups.all_reduce(sums, GroupType.DATA)
         if samples:
-            torch._foreach_mul_(list(tensors), samples / sums[0].to(loss.dtype))
+            torch._foreach_mul_(list(tensors), samples / sums[0].to(wide.dtype))
         else:
             torch._foreach_zero_(list(tensors))
         self._add_up(tensors)

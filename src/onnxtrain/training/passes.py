@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from onnxtrain.errors import FeedError
+from onnxtrain.kernels.precision import widen
 from onnxtrain.training.batch import Batch, on_device, pick, refuse_others, samples
 from onnxtrain.training.losses import TorchLoss, differentiated
 from onnxtrain.training.module import Module
@@ -75,9 +76,10 @@ class Passes:
         for index, (batch, size) in enumerate(zip(batches, sizes, strict=True)):
             if index and size != sizes[index - 1]:
                 torch._foreach_mul_(buffers, sizes[index - 1] / size)
-            total = total + self.one(batch, reset=index == 0) * size
+            loss = self.one(batch, reset=index == 0)
+            total = total + widen(loss) * size
         torch._foreach_mul_(buffers, sizes[-1] / sum(sizes))
-        mean: torch.Tensor = total / sum(sizes)
+        mean: torch.Tensor = (total / sum(sizes)).to(loss.dtype)
         return mean
 
     def gradients(self) -> list[torch.Tensor]:
