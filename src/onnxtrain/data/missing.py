@@ -11,8 +11,6 @@ from onnxtrain.data.arrays import Arrays, Samples, flag
 from onnxtrain.data.lazy import parts, taken
 from onnxtrain.errors import FeedError
 
-POLICIES = ("refuse", "drop", "keep")
-
 
 def complete(data: Arrays, policy: str = "refuse") -> Arrays:
     """The samples that have a value in every array.

@@ -112,19 +112,6 @@ class Mesh:
             return tuple(x + y * h + k * h * d for k in range(self.pipeline_stage_size))
         return tuple(range(self.world_size))
 
-    def group_id(self, kind: GroupType, rank: int) -> int:
-        """Number of the group of a kind that a rank belongs to."""
-        d, h = self.data_parallel_size, self.horizontal_parallel_size
-        x, y, z = rank % h, rank // h % d, self.stage(rank)
-        return {
-            GroupType.GLOBAL: 0,
-            GroupType.DATA: x + z * h,
-            GroupType.NODE_LOCAL_DATA: rank // self.node_size,
-            GroupType.CROSS_NODE_DATA: rank % self.node_size,
-            GroupType.HORIZONTAL: y + z * d,
-            GroupType.PIPELINE: x + y * h,
-        }[kind]
-
     def all_groups(self) -> list[tuple[int, ...]]:
         """Every group of more than one rank, each once, in the same order on every rank."""
         groups = dict.fromkeys(

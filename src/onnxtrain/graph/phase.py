@@ -37,13 +37,3 @@ def phase_of(node: ir.Node) -> Phase:
 def nodes_in(graph: ir.Graph, phase: Phase) -> Iterator[ir.Node]:
     """The nodes of one phase, in graph order."""
     return (node for node in graph if phase_of(node) is phase)
-
-
-def kept_for_backward(graph: ir.Graph) -> list[ir.Value]:
-    """Forward values that backward nodes read: what must stay in memory in between."""
-    return [
-        value
-        for node in nodes_in(graph, Phase.FORWARD)
-        for value in node.outputs
-        if any(phase_of(user) is Phase.BACKWARD for user, _ in value.uses())
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-from onnxtrain.kernels.registry import BOTH, DECLARED, Kernel, KernelRegistry
+from onnxtrain.kernels.registry import DECLARED, Kernel, KernelRegistry
 from onnxtrain.types import CPU, CUDA, ML, ONNX
 
 FAMILIES = (
@@ -78,8 +78,3 @@ def register_cuda_training_kernels(registry: KernelRegistry) -> None:
     for item in declared_kernels():
         if is_training(item) and CUDA in item.on:
             registry.add(item)
-
-
-def is_portable(item: Kernel) -> bool:
-    """Whether a kernel runs on every provider."""
-    return item.on == BOTH

@@ -95,9 +95,6 @@ def _values(op: str, *shape: int) -> Input:
     return normal(*shape)
 
 
-_NOOP = {"noop_with_empty_axes": 1}
-
-
 def _rows(op: str, reduce: _Reduce) -> list[Case]:
     reference = _reference(reduce)
     since_input = 13 if op == "ReduceSum" else 18
