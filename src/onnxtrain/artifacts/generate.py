@@ -17,6 +17,7 @@ from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
+from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
 from onnxtrain.types import DataType
@@ -50,7 +51,7 @@ class OptimType(enum.Enum):
 
 
 def generate_artifacts(
-    model: onnx.ModelProto | str,
+    model: onnx.ModelProto | str | os.PathLike[str],
     requires_grad: Sequence[str] | None = None,
     frozen_params: Sequence[str] | None = None,
     loss: LossType | onnxblock.Block | None = None,
@@ -121,7 +122,7 @@ def generate_artifacts(
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None
     if optimizer_block is not None:
-        with onnxblock.empty_base(_opset(forward)):
+        with onnxblock.empty_base(opset_of(forward)):
             optimizer_block(parameters)
             optimizer_model = optimizer_block.to_model_proto()
     paths = ArtifactPaths(pathlib.Path(artifact_directory or "."), prefix)
@@ -255,10 +256,6 @@ def _parameters(
         [t for t in tensors if t.name in trainable],
         [t for t in tensors if t.name in frozen],
     )
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return next(int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx"))
 
 
 def _save(path: str | os.PathLike[str], model: onnx.ModelProto) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph import schemas
-from onnxtrain.types import DataType
+from onnxtrain.types import ONNX, DataType
 
 
-def opset_of(node: ir.Node, imports: dict[str, int]) -> int:
+def onnx_opset(imports: Mapping[str, int], default: int = 1) -> int:
+    """Version of ONNX's own operators, whose domain is written in two ways."""
+    return imports.get(ONNX, imports.get("ai.onnx", default))
+
+
+def opset_of(node: ir.Node, imports: Mapping[str, int]) -> int:
     """Opset version that a node is written in."""
     if node.version is not None:
         return node.version
-    return imports.get(node.domain, imports.get("ai.onnx", 1) if node.domain == "" else 1)
+    return onnx_opset(imports) if node.domain == ONNX else imports.get(node.domain, 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

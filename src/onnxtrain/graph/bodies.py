@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from onnxtrain.graph.edit import fresh_name
 from onnxtrain.types import FLOATS, ONNX
 
 
@@ -86,16 +87,12 @@ def proto_bodies(
 def body_tensors(model: ir.Model) -> list[BodyTensor]:
     """Every floating point constant in a body, under a name that nothing else has."""
     graph = model.graph
-    taken = {value.name for value in graph.inputs} | set(graph.initializers)
-    taken |= {value.name for node in graph for value in node.outputs}
+    taken = {value.name for value in graph.inputs if value.name} | set(graph.initializers)
+    taken |= {value.name for node in graph for value in node.outputs if value.name}
     found = []
     for place, body, function in bodies(model):
         for value, tensor in _constants(body):
-            name, count = str(value.name), 1
-            while name in taken:
-                count += 1
-                name = f"{value.name}_{count}"
-            taken.add(name)
+            name = fresh_name(str(value.name), taken)
             found.append(BodyTensor(name, place, value, tensor, function))
     return found
 

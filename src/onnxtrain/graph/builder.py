@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.graph import zeros
+from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.infer import infer_node
 from onnxtrain.types import MS, DataType
 
@@ -60,8 +61,7 @@ class Ops:
     @property
     def opset(self) -> int:
         """Version of ONNX's own operators that the graph is written in."""
-        imports = self.graph.opset_imports
-        return imports.get("", imports.get("ai.onnx", 1))
+        return onnx_opset(self.graph.opset_imports)
 
     def __getattr__(self, op_type: str) -> Emit:
         if not op_type[0].isupper():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 
 import onnx
@@ -45,8 +45,13 @@ def taken_names(graph: ir.Graph) -> set[str]:
 def unique_name(graph: ir.Graph, wanted: str) -> str:
     """A value name that the graph does not use yet."""
     taken = taken_names(graph)
+    return fresh_name(wanted, taken, graph.initializers)
+
+
+def fresh_name(wanted: str, taken: set[str], *more: Container[str]) -> str:
+    """A name that is in none of these, numbered if need be; it is added to the first."""
     name, count = wanted, 1
-    while name in taken or name in graph.initializers:
+    while name in taken or any(name in names for names in more):
         count += 1
         name = f"{wanted}_{count}"
     taken.add(name)

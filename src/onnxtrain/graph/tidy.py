@@ -6,6 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.bodies import subgraphs
+from onnxtrain.graph.edit import fresh_name
 from onnxtrain.graph.walk import all_nodes
 
 _NODE = "onnxtrain.constant_node"
@@ -34,7 +35,7 @@ def name_nodes(graph: ir.Graph) -> None:
     taken = {str(node.name) for node in all_nodes(graph) if node.name} if nameless else set()
     for node in nameless:
         base = next((v.name for v in node.outputs if v.name), None) or node.op_type
-        node.name = _fresh(f"{node.op_type}_{base}", taken)
+        node.name = fresh_name(f"{node.op_type}_{base}", taken)
 
 
 def unshadow(graph: ir.Graph) -> None:
@@ -44,7 +45,7 @@ def unshadow(graph: ir.Graph) -> None:
     for inner in inner_graphs:
         for value in _defined(inner):
             if value.name in taken:
-                value.name = _fresh(str(value.name), taken)
+                value.name = fresh_name(str(value.name), taken)
             taken.add(str(value.name))
 
 
@@ -53,12 +54,3 @@ def _defined(graph: ir.Graph) -> list[ir.Value]:
     values = [*graph.inputs, *graph.initializers.values()]
     values += [value for node in graph for value in node.outputs]
     return [value for value in dict.fromkeys(values) if value.name]
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{wanted}_{count}"
-    taken.add(name)
-    return name

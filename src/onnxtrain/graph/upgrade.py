@@ -61,8 +61,9 @@ def upgrade(model: ir.Model) -> None:
 
 
 def _rewrite(node: ir.Node, version: int) -> None:
-    axis = _number(node, "axis", -1)
-    if node.op_type in BINARY and _number(node, "broadcast", 0) and axis >= 0:
+    axis = node.attributes.get_int("axis", -1)
+    aligned = node.attributes.get_int("broadcast", 0) != 0 and axis >= 0
+    if node.op_type in BINARY and aligned:
         _align(node, axis)
     elif node.op_type in REWRITES:
         before, rewrite = REWRITES[node.op_type]
@@ -77,11 +78,6 @@ def _infer(node: ir.Node, imports: dict[str, int]) -> None:
     first, result = node.inputs[0] if node.inputs else None, node.outputs[0]
     if first is not None and result.shape is None and node.op_type in KEEP_SHAPE:
         result.type, result.shape = first.type, first.shape
-
-
-def _number(node: ir.Node, name: str, default: int) -> int:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_int()
 
 
 def _align(node: ir.Node, axis: int) -> None:

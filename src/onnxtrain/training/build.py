@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, OnnxTrainError, OptionError
+from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.skeleton import skeleton
 from onnxtrain.graph.verify import verify
@@ -229,8 +230,7 @@ def build_optimizer(
     tensors = [
         onnx.TensorProto(name=name, data_type=int(inputs[name].dtype or 1)) for name in trained
     ]
-    imports = model.graph.opset_imports
-    with onnxblock.empty_base(imports.get("", imports.get("ai.onnx", 17))):
+    with onnxblock.empty_base(onnx_opset(model.graph.opset_imports, default=17)):
         block((tensors, []))
         proto: onnx.ModelProto = block.to_model_proto()
         return proto

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.bodies import body_tensors, subgraphs
-from onnxtrain.graph.edit import take_over, value_names
+from onnxtrain.graph.edit import fresh_name, take_over, value_names
 from onnxtrain.types import ML, OWN, DataType
 
 _AS_TENSOR = "_as_tensor"
@@ -73,12 +73,7 @@ def attribute_weights(model: ir.Model) -> list[AttributeWeight]:
     found = []
     for place, node in places:
         for key, tensor in _numbers(node):
-            base = f"{node.name or node.outputs[0].name}.{key}"
-            name, count = base, 1
-            while name in taken:
-                count += 1
-                name = f"{base}_{count}"
-            taken.add(name)
+            name = fresh_name(f"{node.name or node.outputs[0].name}.{key}", taken)
             found.append(AttributeWeight(name, place, node, key, tensor))
     return found
 
@@ -99,8 +94,7 @@ def _is_learned(node: ir.Node) -> bool:
     """Whether a node has weights that its results grow with; those of a sign do not."""
     if node.domain != ML or node.op_type not in WEIGHTS:
         return False
-    one_class = node.attributes.get("one_class")
-    return one_class is None or not one_class.as_int()
+    return not node.attributes.get_int("one_class", 0)
 
 
 def _numbers(node: ir.Node) -> Iterator[tuple[str, ir.TensorProtocol]]:
@@ -170,5 +164,4 @@ def _columns(node: ir.Node) -> int:
     """How many numbers a row of the result has; 0 if the node does not tell."""
     if node.op_type not in _TARGETS:
         return 0
-    targets = node.attributes.get(_TARGETS[node.op_type])
-    return 1 if targets is None else targets.as_int()
+    return node.attributes.get_int(_TARGETS[node.op_type], 1)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.errors import OptionError
+from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.transforms.lora_layers import Layer, Layout, Site
-from onnxtrain.types import ONNX
 
 Array = npt.NDArray[Any]
 
@@ -135,7 +135,7 @@ class _Emitter:
         self._site = site
         self._prefix = prefix
         self._last = site.node
-        self._opset = graph.opset_imports.get(ONNX, graph.opset_imports.get("ai.onnx", 1))
+        self._opset = onnx_opset(graph.opset_imports)
 
     def add(self, a: ir.Value, b: ir.Value, scale: float, dropout: float) -> None:
         """y becomes y + scale·(x through A and B)."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.graph.edit import fresh_name
 from onnxtrain.transforms.patterns import patterns_of
 from onnxtrain.types import FLOATS, MS, ONNX, DataType, op_name
 
@@ -142,13 +143,8 @@ def find_layers(model: ir.Model, targets: str | Sequence[str]) -> list[Layer]:
 
 def _layer(sites: list[Site], taken: set[str]) -> Layer:
     """A layer with a name of its own; one weight may be used in two ways."""
-    wanted = str(sites[0].weight.base.name)
-    name, count = wanted, 1
-    while name in taken:
-        count += 1
-        name = f"{wanted}_{count}"
-    taken.add(name)
     weight = sites[0].weight
+    name = fresh_name(str(weight.base.name), taken)
     nodes = {site.node for site in sites}
     users = list(_users(weight.base))
     mergeable = not weight.quantised and all(user in nodes for user in users)

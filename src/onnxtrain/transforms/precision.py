@@ -19,7 +19,7 @@ from onnxtrain.errors import OptionError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of, paired
 from onnxtrain.graph.bodies import subgraphs
-from onnxtrain.graph.edit import take_over, value_names
+from onnxtrain.graph.edit import fresh_name, take_over, value_names
 from onnxtrain.transforms import precision_table as table
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies
 from onnxtrain.types import MS, ONNX, DataType, dtype_name
@@ -341,12 +341,7 @@ class _Narrowing:
         self.graph.outputs[index] = wide
 
     def _fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
+        return fresh_name(wanted, self.taken)
 
 
 Formal = onnx.defs.OpSchema.FormalParameter

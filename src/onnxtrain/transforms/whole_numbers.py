@@ -117,14 +117,15 @@ def _form(value: ir.Value) -> Stored | None:
     scale, zero = (_constant(nodes[0], index) for index in (1, 2))
     if scale is None or (zero is None and _has(nodes[0], 2)):
         return None
-    axis, block = (_whole(nodes[0], key, first) for key, first in (("axis", 1), ("block_size", 0)))
+    numbers = nodes[0].attributes
+    axis, block = numbers.get_int("axis", 1), numbers.get_int("block_size", 0)
     return Stored(nodes, tensor.dtype, scale, np.zeros(()) if zero is None else zero, axis, block)
 
 
 def _undoes(node: ir.Node, first: ir.Node) -> bool:
     """Whether a node is a DequantizeLinear that does what the first one does."""
     same = node.inputs[1:] == first.inputs[1:] and all(
-        _whole(node, key, 0) == _whole(first, key, 0) for key in _ATTRIBUTES
+        node.attributes.get_int(key, 0) == first.attributes.get_int(key, 0) for key in _ATTRIBUTES
     )
     known = node.domain in (ONNX, MS) and node.op_type == "DequantizeLinear"
     return known and same and node.graph is first.graph and not node.outputs[0].is_graph_output()
@@ -142,11 +143,6 @@ def _constant(node: ir.Node, index: int) -> Array | None:
     if index == 1 and value.const_value.dtype not in FLOATS:
         return None
     return np.asarray(value.const_value.numpy())
-
-
-def _whole(node: ir.Node, key: str, default: int) -> int:
-    attribute = node.attributes.get(key)
-    return default if attribute is None else attribute.as_int()
 
 
 def _unpack(graph: ir.Graph, value: ir.Value, form: Stored) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import value_names
+from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
 from onnxtrain.types import MS, OWN, DataType
 
 HAND_OVER_INPUT = "hand_over_grad"
 HANDED_SUFFIX = "_grad.handed_over"
-_BUFFER_SUFFIX = "_grad.accumulation.buffer"
 
 
 def hand_over_gradients(model: ir.Model) -> int:
@@ -37,7 +37,7 @@ def _fits(node: ir.Node) -> bool:
         return False
     flag, *more = node.outputs
     seen = any(output.uses() or output.is_graph_output() for output in more)
-    named = str(buffer.name).endswith(_BUFFER_SUFFIX) and buffer.is_graph_input()
+    named = str(buffer.name).endswith(BUFFER_SUFFIX) and buffer.is_graph_input()
     return named and flag.is_graph_output() and not flag.uses() and not seen
 
 
@@ -48,7 +48,7 @@ def _hand_over(graph: ir.Graph, node: ir.Node, switch: ir.Value) -> ir.Value:
     new = ir.node("HandOver", [buffer, value, reset, switch], domain=OWN, name=node.name)
     new.metadata_props.update(node.metadata_props)
     gradient = new.outputs[0]
-    gradient.name = str(buffer.name).removesuffix(_BUFFER_SUFFIX) + HANDED_SUFFIX
+    gradient.name = str(buffer.name).removesuffix(BUFFER_SUFFIX) + HANDED_SUFFIX
     gradient.type, gradient.shape = value.type, value.shape
     graph.insert_before(node, new)
     return gradient

@@ -40,10 +40,9 @@ def reads_only(model: ir.Model, name: str) -> bool:
 def _update(node: ir.Node) -> ir.Node | None:
     """The update that is the only one to read the clipped gradients."""
     uses = list(node.outputs[0].uses())
-    kind = node.attributes.get("norm_type")
     if len(uses) != 1 or node.outputs[0].is_graph_output():
         return None
-    if kind is not None and kind.as_string() != "fro":
+    if node.attributes.get_string("norm_type", "fro") != "fro":
         return None
     update, at = uses[0].node, uses[0].idx
     if update.domain != MS or at != _GRADIENTS.get(update.op_type):

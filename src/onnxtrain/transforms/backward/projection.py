@@ -16,6 +16,7 @@ from onnxtrain.graph.edit import (
     take_over,
     unique_name,
 )
+from onnxtrain.transforms.fusion.reading import rank
 from onnxtrain.types import MS, ONNX, OWN
 
 LEAST = 1024
@@ -71,8 +72,7 @@ def join_projections(model: ir.Model) -> int:
 
 def _found(loss: ir.Node) -> _Found | None:
     """The product behind a loss, if every use of its scores is one that the joined one covers."""
-    reduction = loss.attributes.get("reduction")
-    if reduction is not None and reduction.as_string() == "none":
+    if loss.attributes.get_string("reduction") == "none":
         return None
     scores, bias = _behind_shapes(loss.inputs[0]), None
     node = None if scores is None else scores.producer()
@@ -84,7 +84,7 @@ def _found(loss: ir.Node) -> _Found | None:
     if not _is_plain(node) or not _alone(scores) or not _many_classes(scores):
         return None
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        if bias is not None or _rank(node.inputs[2]) != 1:
+        if bias is not None or rank(node.inputs[2]) != 1:
             return None
         bias = node.inputs[2]
     found = _Found(node, bias, loss)
@@ -109,7 +109,7 @@ def _behind_shapes(value: ir.Value | None) -> ir.Value | None:
 def _with_bias(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     """The product and the vector that a node adds."""
     for product, bias in (node.inputs, tuple(reversed(node.inputs))):
-        if bias is not None and product is not None and _rank(bias) == 1 and _alone(product):
+        if bias is not None and product is not None and rank(bias) == 1 and _alone(product):
             return _behind_shapes(product), bias
     return None, None
 
@@ -118,15 +118,11 @@ def _alone(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def _rank(value: ir.Value | None) -> int | None:
-    return None if value is None or value.shape is None else len(value.shape)
-
-
 def _is_plain(node: ir.Node) -> bool:
     """Whether a product has no factor, and transposes its second operand at most."""
     ones = all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
     turned = any(_attribute(node, name, 0) for name in ("transA", "transBatchA", "transBatchB"))
-    return ones and not turned and _rank(node.inputs[1]) == 2
+    return ones and not turned and rank(node.inputs[1]) == 2
 
 
 def _attribute(node: ir.Node, name: str, default: float) -> float:
@@ -167,7 +163,7 @@ def _role(found: _Found, node: ir.Node, position: int) -> bool:
     if other is found.w and position == 0:
         found.d_x.append(output)
         return turned == [False, not w_turned]
-    if _same_rows(other, found.x) and turned == [True, False] and _rank(output) == 2:
+    if _same_rows(other, found.x) and turned == [True, False] and rank(output) == 2:
         found.d_w.append((output, position == 0))
         return True
     return False

@@ -37,8 +37,7 @@ def _rows(total: ir.Node) -> tuple[ir.Node, ir.Value] | None:
             continue
         alone = len(one.uses()) == 1 and not one.is_graph_output()
         same = one.dtype == other.dtype and one.shape is not None and one.shape == other.shape
-        axis = node.attributes.get("axis")
-        first = axis is None or axis.as_int() == 0
+        first = node.attributes.get_int("axis", 0) == 0
         if (node.domain, node.op_type) == (MS, "GatherGrad") and alone and same and first:
             return node, other
     return None

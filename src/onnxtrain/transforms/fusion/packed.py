@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import take_over
 from onnxtrain.transforms.fusion.reading import integers, is_op, made_by, only_reader, rank
@@ -50,16 +51,10 @@ def unpack(graph: ir.Graph, report: Report) -> None:
         if not is_op(node, "Gather") or node.graph is not graph or node.inputs[0] is None:
             continue
         found = _packed(node.inputs[0])
-        if found is not None and opset(graph) >= _KEEPS:
+        if found is not None and onnx_opset(graph.opset_imports) >= _KEEPS:
             replaced = tuple(str(gather.name) for gather in found.gathers)
             first = min(found.gathers, key=places.__getitem__)
             report.fused.append(Fused(NAME, _replace(graph, found, first), replaced))
-
-
-def opset(graph: ir.Graph) -> int:
-    """Version of ONNX's own operators in a graph."""
-    imports = graph.opset_imports
-    return imports.get("", imports.get("ai.onnx", 1))
 
 
 def _packed(value: ir.Value) -> Packed | None:

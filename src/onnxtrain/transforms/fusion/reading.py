@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.types import ONNX, DataType
 
 _CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}
@@ -99,7 +100,7 @@ def is_last_axis(x: ir.Value | None, axis: int) -> bool:
 def opset_of(node: ir.Node) -> int:
     """Version of ONNX's own operators that a node is written in."""
     imports = {} if node.graph is None else node.graph.opset_imports
-    return imports.get(ONNX, imports.get("ai.onnx", 1))
+    return onnx_opset(imports)
 
 
 def reduced_axes(node: ir.Node) -> list[int] | None:
