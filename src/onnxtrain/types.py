@@ -14,6 +14,8 @@ MS = "com.microsoft"
 """The operator domain of the training operators and of onnxruntime's fused ones."""
 ML = "ai.onnx.ml"
 """The operator domain of ONNX's classical machine learning."""
+TRAINING = "ai.onnx.preview.training"
+"""The operator domain of ONNX's own Gradient and optimizers."""
 OWN = "onnxtrain"
 """The operator domain of what only onnxtrain has."""
 

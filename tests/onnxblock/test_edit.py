@@ -27,23 +27,23 @@ def test_nodes_are_named_after_their_operator(echo: Any) -> None:
 
 def test_names_of_the_model_are_not_used_again(echo: Any) -> None:
     model = echo(y=(2,))
-    last = int(edit.generate_name(model, "abs_output").split("::")[2])
+    last = int(edit.generate_name("abs_output").split("::")[2])
     taken = [f"onnx::abs_output::{last + 1}", f"onnx::abs_output::{last + 7}"]
     model.graph.node.append(helper.make_node("Abs", ["y"], [taken[0]]))
     model.graph.node.append(helper.make_node("Abs", ["y"], ["other"], name=taken[1]))
     with onnxblock.base(model):
-        assert edit.generate_name(model, "abs_output") == f"onnx::abs_output::{last + 8}"
+        assert edit.generate_name("abs_output") == f"onnx::abs_output::{last + 8}"
 
 
 def test_names_in_bodies_are_not_used_again(echo: Any) -> None:
     model = echo(y=(2,))
-    last = int(edit.generate_name(model, "inner").split("::")[2])
+    last = int(edit.generate_name("inner").split("::")[2])
     body = helper.make_graph(
         [helper.make_node("Abs", ["y"], [f"onnx::inner::{last + 3}/x"])], "body", [], []
     )
     model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=body))
     edit.reserve_names(model)
-    assert edit.generate_name(model, "inner") == f"onnx::inner::{last + 4}"
+    assert edit.generate_name("inner") == f"onnx::inner::{last + 4}"
 
 
 def test_domain_is_imported_once(echo: Any) -> None:

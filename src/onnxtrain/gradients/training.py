@@ -16,7 +16,7 @@ from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, gradient, no_gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, TRAINING
 
 no_gradient("Group", "SummaryHistogram", "SummaryMerge", "SummaryScalar", "SummaryText", domain=MS)
 
@@ -72,7 +72,7 @@ def nccl_all_reduce(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     return [found] if len(xs) == 1 else list(found)
 
 
-@gradient("Adagrad", "Adam", "Momentum", domain="ai.onnx.preview.training", all_outputs=True)
+@gradient("Adagrad", "Adam", "Momentum", domain=TRAINING, all_outputs=True)
 def onnx_optimizer(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """A step that changes nothing in place is a function like any other."""
     return pulled_back(op, node, dys)

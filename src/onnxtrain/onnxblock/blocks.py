@@ -30,7 +30,7 @@ from onnxtrain.onnxblock.operators import (
     Where,
 )
 from onnxtrain.onnxblock.values import element_type, require_value
-from onnxtrain.types import MS
+from onnxtrain.types import ML, MS
 
 __all__ = [
     "Abs",
@@ -162,7 +162,7 @@ class InputLike(Block):
             LookupError: if the value to copy is not there.
         """
         like = require_value(self.base, self.like)
-        name = input_name or edit.generate_name(self.base, "input")
+        name = input_name or edit.generate_name("input")
         edit.add_input_like(self.base, like, name)
         return name
 
@@ -198,9 +198,9 @@ class LabelEncoder(Block):
 
     def build(self, label_encoder_input_name: str) -> str:
         """Look up every element of a value."""
-        output = edit.generate_name(self.base, "label_encoder.output")
+        output = edit.generate_name("label_encoder.output")
         inputs = [label_encoder_input_name]
-        edit.add_node(self.base, "LabelEncoder", inputs, [output], edit.ML, self.attributes)
+        edit.add_node(self.base, "LabelEncoder", inputs, [output], ML, self.attributes)
         return output
 
 
@@ -213,7 +213,7 @@ class Cast(Block):
 
     def build(self, cast_input_name: str) -> str:
         """Convert a value."""
-        output = edit.generate_name(self.base, "cast.output")
+        output = edit.generate_name("cast.output")
         edit.add_node(self.base, "Cast", [cast_input_name], [output], attributes={"to": self.to})
         return output
 
@@ -248,7 +248,7 @@ class Linear(Block):
             edit.add_constant(self.base, token, np.random.randn(*shape), dtype)
             for token, shape in shapes.items()
         ]
-        output = edit.generate_name(self.base, "linear.output")
+        output = edit.generate_name("linear.output")
         inputs = [linear_input_name, *parameters]
         scale = {"alpha": float(self.alpha), "beta": float(self.beta)}
         edit.add_node(self.base, "Gemm", inputs, [output], attributes=scale)

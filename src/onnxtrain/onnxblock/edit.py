@@ -12,10 +12,8 @@ import onnx
 
 from onnxtrain.onnxblock.check import infer_types
 from onnxtrain.onnxblock.values import element_type, require_value
-from onnxtrain.types import MS
+from onnxtrain.types import ML, MS, TRAINING
 
-ML = "ai.onnx.ml"
-TRAINING = "ai.onnx.preview.training"
 _VERSION_OF_DOMAIN = {MS: 1, ML: 3, TRAINING: 1}
 _GENERATED = re.compile(r"onnx::.*::(\d+)(?:/.*)?")
 
@@ -36,9 +34,11 @@ def reserve_names(model: onnx.ModelProto) -> None:
     _Numbers.next = max([_Numbers.next, *(number + 1 for number in used)])
 
 
-def generate_name(model: onnx.ModelProto, token: str) -> str:
-    """A name that neither this process nor the opened model has: ``onnx::<token>::<number>``."""
-    del model  # its names were reserved when it was opened: looking them all up takes too long
+def generate_name(token: str) -> str:
+    """A name that neither this process nor the opened model has: ``onnx::<token>::<number>``.
+
+    Those of the model were reserved when it was opened: looking them all up takes too long.
+    """
     name = f"onnx::{token}::{_Numbers.next}"
     _Numbers.next += 1
     return name
@@ -66,7 +66,7 @@ def add_node(
 ) -> None:
     """Append a node; the operators of other domains get their opset import."""
     _import_domain(model, domain)
-    name = generate_name(model, op_type)
+    name = generate_name(op_type)
     node = onnx.helper.make_node(op_type, inputs, outputs, name, domain=domain)
     for key, value in sorted((attributes or {}).items()):
         node.attribute.append(onnx.helper.make_attribute(key, value))
@@ -78,7 +78,7 @@ def add_constant(model: onnx.ModelProto, token: str, value: npt.ArrayLike, dtype
 
     A number becomes a tensor of rank 0, which never changes the rank of what it is combined with.
     """
-    name = generate_name(model, token)
+    name = generate_name(token)
     array = np.asarray(value).astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
     model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     return name

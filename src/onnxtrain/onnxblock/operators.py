@@ -21,7 +21,7 @@ class Operator(Block):
     def _add(
         self, inputs: Sequence[str], domain: str = "", attributes: Mapping[str, Any] | None = None
     ) -> str:
-        output = edit.generate_name(self.base, f"{self.op_type.lower()}_output")
+        output = edit.generate_name(f"{self.op_type.lower()}_output")
         edit.add_node(self.base, self.op_type, inputs, [output], domain, attributes)
         return output
 

@@ -22,7 +22,7 @@ def add_text(model: onnx.ModelProto, source: str, inputs: Mapping[str, str]) -> 
         The names that the outputs have in the model.
     """
     graph = onnx.parser.parse_graph(source)
-    prefix = edit.generate_name(model, graph.name)
+    prefix = edit.generate_name(graph.name)
     names = {"": "", **inputs}
 
     def renamed(name: str) -> str:

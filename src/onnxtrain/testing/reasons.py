@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxtrain.types import MS, OWN, op_name
+from onnxtrain.types import MS, OWN, TRAINING, op_name
 
 _BY_REASON: tuple[tuple[str, str, str], ...] = (
     (
@@ -36,7 +36,7 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
     ("hands tensors to the program that runs the step", MS, "YieldOp"),
     (
         "replaced by the nodes that compute it before anything runs or is differentiated",
-        "ai.onnx.preview.training",
+        TRAINING,
         "Gradient",
     ),
     ("the second gradient is not defined", MS, "PythonOpGrad"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx
 
 from onnxtrain.graph import schemas
-from onnxtrain.types import MS, ONNX, OWN
+from onnxtrain.types import MS, ONNX, OWN, TRAINING
 
 Key = tuple[str, str]
 
@@ -92,7 +92,7 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
     (MS, "GatedRMSNorm", "activation"): "silu sigmoid",
     (MS, "MoE", "activation_type"): "relu gelu silu identity swiglu",
     (OWN, "LinearCrossEntropyWithGrad", "reduction"): "sum mean",
-    ("ai.onnx.preview.training", "Momentum", "mode"): "standard nesterov",
+    (TRAINING, "Momentum", "mode"): "standard nesterov",
 }
 """Where operators differ in what an attribute may say."""
 

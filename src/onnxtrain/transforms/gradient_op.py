@@ -9,8 +9,9 @@ from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.types import TRAINING
 
-DOMAIN, OP = "ai.onnx.preview.training", "Gradient"
+OP = "Gradient"
 
 
 def has_gradients(model: ir.Model) -> bool:
@@ -40,7 +41,7 @@ def _first(model: ir.Model) -> ir.Node:
 
 
 def _is_gradient(node: ir.Node) -> bool:
-    return (node.domain, node.op_type) == (DOMAIN, OP)
+    return (node.domain, node.op_type) == (TRAINING, OP)
 
 
 def _expand(node: ir.Node, graph: ir.Graph) -> None:

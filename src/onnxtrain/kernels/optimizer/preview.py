@@ -13,8 +13,7 @@ from torch import Tensor
 from onnxtrain.kernels.optimizer.scaling import bias_correction, scalar
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
-
-TRAINING = "ai.onnx.preview.training"
+from onnxtrain.types import TRAINING
 
 
 @kernel("Adagrad", domain=TRAINING, outputs=0)

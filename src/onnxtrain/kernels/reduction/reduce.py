@@ -22,6 +22,7 @@ from onnxtrain.kernels.precision import (
     widen,
 )
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.types import BOOL, MS, NUMBERS, DataType
 
 _Dims = tuple[int, ...]
@@ -139,14 +140,8 @@ def reduce(
     if x.ndim == 0 or (noop and not axes):
         # Over an axis of length 1, what is not a reduction (a logarithm, a square) still happens.
         return function(x.unsqueeze(0), (0,), False)
-    dims = sorted({_axis(axis, x.ndim) for axis in axes}) or range(x.ndim)
+    dims = sorted({axis_of(axis, x.ndim) for axis in axes}) or range(x.ndim)
     return function(x, tuple(dims), bool(keepdims))
-
-
-def _axis(axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is not in valid range [-{rank},{rank - 1}]")
-    return axis % rank
 
 
 def _declare(op: str, function: _Reduction, types: frozenset[DataType], input_since: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.attention.rotary import rotated
+from onnxtrain.kernels.ms.qproducts import steps
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import (
@@ -153,7 +154,7 @@ def quantized_attention(
     if past_present_share_buffer:
         raise ValueError("past_present_share_buffer is not supported: no input has the length")
     # whole numbers multiply exactly in float64, and the scales are applied to the exact product
-    product = _shifted(input, input_zero_point) @ _shifted(weight, weight_zero_point)
+    product = steps(input, input_zero_point) @ steps(weight, weight_zero_point)
     product = product * (input_scale.to(torch.float64) * weight_scale.to(torch.float64))
     heads = projections(product.to(acc(bias.dtype)), bias, num_heads)
     how = _SelfAttention(scale, mask_filter_value, bool(unidirectional))
@@ -162,8 +163,3 @@ def quantized_attention(
     y, present = how(heads, past, mask=mask_index)
     shown = _stacked(*present).to(bias.dtype) if len(wanted) > 1 and wanted[1] else None
     return join_heads(y).to(bias.dtype), shown
-
-
-def _shifted(x: Tensor, zero: Tensor | None) -> Tensor:
-    wide = x.to(torch.float64)
-    return wide if zero is None else wide - zero.to(torch.float64)

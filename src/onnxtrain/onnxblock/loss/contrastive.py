@@ -132,7 +132,7 @@ def _unit(model: onnx.ModelProto, name: str) -> str:
 
 def _row_numbers(model: onnx.ModelProto, name: str) -> str:
     """Name of 0, 1, ... for every row."""
-    names = (edit.generate_name(model, token) for token in ("shape", "count", "rows"))
+    names = (edit.generate_name(token) for token in ("shape", "count", "rows"))
     shape, count, rows = names
     int64 = onnx.TensorProto.INT64
     zero, one = (edit.add_constant(model, "number", value, int64) for value in (0, 1))

@@ -70,8 +70,8 @@ class CrossEntropyLoss(Block):
             dtype = element_type(self.base, scores)
             inputs.append(edit.add_constant(self.base, "celoss.weight", self.weight, dtype))
         attributes: dict[str, str | int] = {"reduction": reduction}
-        loss = edit.generate_name(self.base, "loss")
-        log_prob = edit.generate_name(self.base, "log_prob")
+        loss = edit.generate_name("loss")
+        log_prob = edit.generate_name("log_prob")
         op_type, domain = "SoftmaxCrossEntropyLoss", ONNX
         if opset_of(self.base) < _CROSS_ENTROPY_SINCE:
             op_type, domain = "SoftmaxCrossEntropyLossInternal", MS
@@ -124,7 +124,7 @@ class CrossEntropyLoss(Block):
                 first = edit.add_constant(self.base, "label", 0, onnx.TensorProto.INT64)
                 label = where(ignored, first, labels)
             weight = edit.add_constant(self.base, "celoss.weight", self.weight, dtype)
-            each = edit.generate_name(self.base, "weight_of_label")
+            each = edit.generate_name("weight_of_label")
             edit.add_node(self.base, "Gather", [weight, label], [each])
         if ignored is not None:
             each = where(ignored, zero, each)

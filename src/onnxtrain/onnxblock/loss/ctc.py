@@ -170,7 +170,7 @@ class CTCLoss(Block):
         if self.from_logits:
             name = blocks.LogSoftmax(axis=-1)(name)
         if self.batch_first:
-            source, name = name, edit.generate_name(self.base, "time_first")
+            source, name = name, edit.generate_name("time_first")
             edit.add_node(self.base, "Transpose", [source], [name], attributes={"perm": [1, 0, 2]})
         return name
 
@@ -215,7 +215,7 @@ def _targets(model: onnx.ModelProto, prediction: str, name: str | None, batch: i
     shape = value.type.tensor_type.shape.dim
     first = shape[batch] if len(shape) > batch else None
     size = None if first is None else (first.dim_param or first.dim_value or None)
-    name = name or edit.generate_name(model, "targets")
+    name = name or edit.generate_name("targets")
     made = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [size, None])
     model.graph.input.append(made)
     return name

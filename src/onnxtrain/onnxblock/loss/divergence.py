@@ -50,7 +50,7 @@ class KLDivLoss(Block):
 
 def _first_axis(model: onnx.ModelProto, name: str) -> str:
     """Name of the size of the first axis, as a number of the value's type."""
-    shape, size = (edit.generate_name(model, token) for token in ("shape", "first_axis"))
+    shape, size = (edit.generate_name(token) for token in ("shape", "first_axis"))
     first = edit.add_constant(model, "axis", 0, onnx.TensorProto.INT64)
     edit.add_node(model, "Shape", [name], [shape])
     edit.add_node(model, "Gather", [shape, first], [size])

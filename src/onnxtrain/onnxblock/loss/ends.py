@@ -66,6 +66,6 @@ def input_of(
         dims = list(tensor.shape.dim)
         del tensor.shape.dim[:]
         tensor.shape.dim.extend(dims[axis] for axis in axes)
-    name = name or edit.generate_name(model, "input")
+    name = name or edit.generate_name("input")
     edit.add_input_like(model, value, name)
     return name

@@ -112,7 +112,7 @@ class NextTokenLoss(Block):
         return self._node("Concat", [rest, last], axis=1)
 
     def _node(self, op_type: str, inputs: list[str], **attributes: int) -> str:
-        name = edit.generate_name(self.base, op_type.lower())
+        name = edit.generate_name(op_type.lower())
         edit.add_node(self.base, op_type, inputs, [name], attributes=attributes)
         return name
 
@@ -129,7 +129,7 @@ def _over_rows(
     model: onnx.ModelProto, loss: CrossEntropyLoss, scores: str, labels: str, rank: int
 ) -> str:
     """Add the loss of the scores as rows, one a token."""
-    flat, each = edit.generate_name(model, "rows"), edit.generate_name(model, "labels")
+    flat, each = edit.generate_name("rows"), edit.generate_name("labels")
     edit.add_node(model, "Flatten", [scores], [flat], attributes={"axis": rank - 1})
     every = edit.add_constant(model, "every", [-1], _INT64)
     edit.add_node(model, "Reshape", [labels, every], [each])

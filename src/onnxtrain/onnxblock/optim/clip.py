@@ -21,7 +21,7 @@ class ClipGradNorm(Block):
 
     def build(self, gradients_name: str) -> str:
         """Clip a sequence of gradients; gives the name of the clipped sequence."""
-        clipped = edit.generate_name(self.base, "clip_grad_norm_output")
+        clipped = edit.generate_name("clip_grad_norm_output")
         attributes = {"max_norm": float(self.max_norm)}
         inputs = [gradients_name]
         edit.add_node(self.base, "InplaceClipGradNorm", inputs, [clipped], MS, attributes)
@@ -41,7 +41,7 @@ class ClipGradValue(Block):
         """Clip a sequence of so many gradients; gives the name of the clipped sequence."""
         names = elements(self.base, gradients_name, count)
         bounds = [number(self.base, bound, names[0]) for bound in (-self.max_value, self.max_value)]
-        tensors = [edit.generate_name(self.base, "clip_grad_value_output") for _ in names]
+        tensors = [edit.generate_name("clip_grad_value_output") for _ in names]
         for name, tensor in zip(names, tensors, strict=True):
             edit.add_node(self.base, "Clip", [name, *bounds], [tensor])
         return str(blocks.SequenceConstruct()(*tensors))

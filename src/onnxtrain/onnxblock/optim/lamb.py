@@ -90,12 +90,12 @@ class Lamb(ForwardBlock):
             "ratio_max": float(high),
         }
         inputs = ["", "", "", LEARNING_RATE, STEP]
-        outputs = [edit.generate_name(self.base, "new_step")]
+        outputs = [edit.generate_name("new_step")]
         made = []
         for group in groups:
             # the last of a group's five places is for weights in a second precision
             inputs += [*group, ""]
-            new = [edit.generate_name(self.base, "updated") for _ in range(3)]
+            new = [edit.generate_name("updated") for _ in range(3)]
             outputs += [new[0], "", new[1], new[2], ""]
             made.append((new[0], new[1], new[2]))
         edit.add_node(self.base, "LambOptimizer", inputs, outputs, MS, attributes)

@@ -22,7 +22,7 @@ from onnxtrain.onnxblock.optim.sequences import (
     elements,
     updated,
 )
-from onnxtrain.types import MS
+from onnxtrain.types import MS, TRAINING
 
 
 class AdamWOptimizer(Block):
@@ -71,7 +71,7 @@ class AdamWOptimizer(Block):
             first_order_moment_sequence_name,
             second_order_moment_sequence_name,
         ]
-        flag = edit.generate_name(self.base, "adamw.updated_flag")
+        flag = edit.generate_name("adamw.updated_flag")
         attributes = {
             "alpha": float(self.betas[0]),
             "beta": float(self.betas[1]),
@@ -90,7 +90,7 @@ class SGDOptimizer(Block):
 
     def build(self, learning_rate_name: str, params_name: str, gradients_name: str) -> str:
         """Add the step; gives the name of the flag."""
-        flag = edit.generate_name(self.base, "update_completed")
+        flag = edit.generate_name("update_completed")
         inputs = [learning_rate_name, params_name, gradients_name]
         edit.add_node(self.base, "SGDOptimizerV2", inputs, [flag], MS)
         declare_flag(self.base, flag)
@@ -210,13 +210,13 @@ class SGD(ForwardBlock):
         inputs = [LEARNING_RATE, blocks.Sub()(STEP, one)]
         for sequence in (PARAMS, gradients, FIRST_MOMENTS):
             inputs += elements(model, sequence, count)
-        outputs = [edit.generate_name(model, "updated") for _ in range(2 * count)]
+        outputs = [edit.generate_name("updated") for _ in range(2 * count)]
         attributes = {
             "alpha": float(self.momentum),
             "beta": 1.0 - self.dampening,
             "mode": "nesterov" if self.nesterov else "standard",
             "norm_coefficient": float(self.weight_decay),
         }
-        edit.add_node(model, "Momentum", inputs, outputs, edit.TRAINING, attributes)
+        edit.add_node(model, "Momentum", inputs, outputs, TRAINING, attributes)
         new = {PARAMS: outputs[:count], FIRST_MOMENTS: outputs[count:]}
         return updated(model, new)

@@ -47,7 +47,7 @@ def declare_inputs(model: onnx.ModelProto, parameters: Parameters, moments: Sequ
 
 def elements(model: onnx.ModelProto, sequence: str, count: int) -> list[str]:
     """Names of the tensors of a sequence."""
-    names = [edit.generate_name(model, f"{sequence}_element") for _ in range(count)]
+    names = [edit.generate_name(f"{sequence}_element") for _ in range(count)]
     for index, name in enumerate(names):
         at = edit.add_constant(model, "position", index, onnx.TensorProto.INT64)
         edit.add_node(model, "SequenceAt", [sequence, at], [name])
@@ -60,7 +60,7 @@ def updated(model: onnx.ModelProto, new: Mapping[str, Sequence[str]]) -> tuple[s
     Returns:
         Names of a flag that is true, and of the sequences.
     """
-    flag = edit.generate_name(model, "update_completed")
+    flag = edit.generate_name("update_completed")
     edit.add_node(model, "Equal", [STEP, STEP], [flag])
     for name, tensors in new.items():
         edit.add_node(model, "SequenceConstruct", tensors, [f"{UPDATED}{name}"])

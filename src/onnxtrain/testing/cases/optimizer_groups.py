@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, given, normal, only, uniform
-from onnxtrain.types import MS, DataType
+from onnxtrain.types import MS, TRAINING, DataType
 
 FLOAT, FLOAT16, BFLOAT16 = DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16
 WIDE = only(FLOAT, DataType.DOUBLE)
 INF = float("inf")
-TRAINING = "ai.onnx.preview.training"
 
 
 def _lamb(
