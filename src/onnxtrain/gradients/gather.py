@@ -11,18 +11,9 @@ from onnxtrain.types import MS, DataType
 
 
 @gradient("Gather")
+@gradient("ShrunkenGather", domain=MS)
 def gather(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dx[.., indices[k], ..] += dy[.., k, ..]."""
-    return _gather(op, node, dy)
-
-
-@gradient("ShrunkenGather", domain=MS)
-def shrunken_gather(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """The same as Gather."""
-    return _gather(op, node, dy)
-
-
-def _gather(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     data, indices = operands(node)
     axis = attribute(node, "axis", 0)
     return [op.GatherGrad(op.shape(data), indices, dy, axis=axis, _domain=MS), None]

@@ -103,14 +103,8 @@ def at_least_one(op: Ops, count: ir.Value) -> ir.Value:
 
 
 @gradient("ReduceSum")
-def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy for every element."""
-    of = _Reduced.of(op, node)
-    return to_first(node, op.expand(of.fit(dy), of.x))
-
-
 @gradient("ReduceSumTraining", domain=MS)
-def reduce_sum_training(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+def reduce_sum(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy for every element."""
     of = _Reduced.of(op, node)
     return to_first(node, op.expand(of.fit(dy), of.x))
