@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 from onnxtrain.errors import CheckpointError
+from onnxtrain.formats import adapter
 from onnxtrain.formats.adapter import read_adapter, write_adapter
 
 TENSORS = {
@@ -34,11 +35,11 @@ def test_onnxruntime_reads_what_was_written(tmp_path: pathlib.Path):
 
 def test_what_onnxruntime_wrote_is_read(tmp_path: pathlib.Path):
     path = tmp_path / "a.onnx_adapter"
-    adapter = onnxruntime.AdapterFormat()
+    made = onnxruntime.AdapterFormat()
     value_of = onnxruntime.OrtValue.ortvalue_from_numpy
     given = {name: array for name, array in TENSORS.items() if array.size}
-    adapter.set_parameters({name: value_of(array) for name, array in given.items()})
-    adapter.export_adapter(str(path))
+    made.set_parameters({name: value_of(array) for name, array in given.items()})
+    made.export_adapter(str(path))
     found = read_adapter(path)
     assert found.keys() == given.keys()
     for name, array in given.items():
@@ -66,6 +67,21 @@ def test_other_files_are_refused(tmp_path: pathlib.Path):
         read_adapter(path)
     with pytest.raises(CheckpointError, match="cannot load"):
         read_adapter(tmp_path / "missing")
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: pathlib.Path, monkeypatch):
+    monkeypatch.setattr(adapter, "FORMAT_VERSION", 2)
+    write_adapter(tmp_path / "a", TENSORS)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="version 2, only 1 can be read"):
+        read_adapter(tmp_path / "a")
+
+
+def test_values_are_aligned(tmp_path: pathlib.Path):
+    arrays = {"a" * n: np.full(n, n, np.uint8) for n in range(20, 40)}
+    write_adapter(tmp_path / "a", arrays)
+    content = (tmp_path / "a").read_bytes()
+    assert {content.index(bytes([n] * n)) % 8 for n in range(20, 40)} == {0}
 
 
 def test_every_truncation_is_noticed(tmp_path: pathlib.Path):

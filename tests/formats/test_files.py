@@ -229,6 +229,27 @@ def test_an_error_of_the_writer_is_passed_on(tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("data", [b"new data", None])
+def test_content_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, data):
+    path, written = tmp_path / "ckpt", set()
+    sync, replace = os.fsync, os.replace
+
+    def syncing(handle: int) -> None:
+        written.add(os.fstat(handle).st_ino)
+        sync(handle)
+
+    def replacing(old: str, new: str) -> None:
+        assert os.stat(old).st_ino in written
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", replacing)
+    atomic_write(path, b"old")
+    atomic_write_pair(path, b"new", data)
+    assert content(path) == (b"new", data)
+    assert tmp_path.stat().st_ino in written
+
+
 @pytest.mark.parametrize("function", ["replace", "fsync", "unlink"])
 @pytest.mark.parametrize("data", [b"new data", None])
 def test_a_refused_system_call_mixes_nothing(tmp_path, monkeypatch, function, data):

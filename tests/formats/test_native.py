@@ -137,6 +137,13 @@ def test_what_the_format_cannot_hold(tmp_path, arrays, manifest):
     assert not (tmp_path / "ckpt").exists()
 
 
+def test_a_header_that_no_reader_takes_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(native, "_LONGEST_HEADER", 200)
+    with pytest.raises(CheckpointError, match=r"its header has .* bytes, 200 are allowed"):
+        write_native(tmp_path / "file", tensors(), MANIFEST)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_refusal_of_the_system(tmp_path):
     with pytest.raises(SaveError, match="missing"):
         write_native(tmp_path / "missing" / "ckpt", {}, {})

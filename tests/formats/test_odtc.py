@@ -16,6 +16,7 @@ from onnxtrain.formats.odtc import (
     read_checkpoint,
     read_checkpoint_bytes,
     write_checkpoint,
+    writer,
 )
 from onnxtrain.formats.odtc.data import ELEMENT_TYPES
 
@@ -214,6 +215,34 @@ def test_saving_does_not_touch_what_was_loaded(tmp_path):
     write_checkpoint(path, CheckpointData(trainable={"q": np.zeros(99)}), external_threshold=0)
     np.testing.assert_array_equal(loaded.trainable["z"], sample().trainable["z"] + 1)
     np.testing.assert_array_equal(loaded.frozen["steps"], sample().frozen["steps"])
+
+
+def test_tensors_in_a_data_file_are_aligned(tmp_path):
+    arrays = {name: np.full(65, n, np.uint8) for n, name in enumerate("abc", start=1)}
+    write_checkpoint(tmp_path / "ckpt", CheckpointData(trainable=arrays), external_threshold=0)
+    content = (tmp_path / "ckpt.data").read_bytes()
+    assert [content.index(bytes([n])) for n in (1, 2, 3)] == [0, 72, 144]
+
+
+def test_a_file_in_which_a_parameter_is_both_trained_and_frozen_is_refused(tmp_path):
+    data = CheckpointData(trainable={"first": np.ones(2)}, frozen={"other": np.ones(2)})
+    write_checkpoint(tmp_path / "ckpt", data)
+    content = (tmp_path / "ckpt").read_bytes().replace(b"other", b"first")
+    with pytest.raises(CheckpointError, match="it has 'first' twice"):
+        read_checkpoint_bytes(content)
+
+
+@pytest.mark.parametrize(("place", "message"), [(-8, "too short"), (0, "tensors overlap")])
+def test_places_in_a_data_file_that_cannot_be(tmp_path, monkeypatch, place, message):
+    def reserve(self, array):
+        self._data = [(0, array)]
+        return place
+
+    monkeypatch.setattr(writer._Encoder, "_reserve", reserve)
+    data = CheckpointData(trainable={"a": np.ones(9), "b": np.ones(9)})
+    write_checkpoint(tmp_path / "ckpt", data, external_threshold=0)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(tmp_path / "ckpt")
 
 
 def test_a_data_file_that_is_not_needed_any_more_goes(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxtrain import Trainer
+from onnxtrain.formats.models import save_model
 from training.small import batch_of, mlp, model_of, normal
 
 BATCH = batch_of()
@@ -255,6 +256,20 @@ def test_large_models_are_saved_with_external_data(tmp_path, monkeypatch):
     session = onnxruntime.InferenceSession(tmp_path / "elsewhere" / "trained.onnx")
     (scores,) = session.run(None, {"x": BATCH["x"]})
     np.testing.assert_allclose(scores, trainer.predict(BATCH)["y"].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_that_was_saved_with_external_data_still_holds_its_weights(tmp_path):
+    model = ir.from_proto(mlp())
+    path = tmp_path / "model.onnx"
+    save_model(model, path, external_bytes=1)
+    proto = onnx.load(path, load_external_data=False)
+    places = [int(e.value) for t in proto.graph.initializer for e in t.external_data[1:2]]
+    assert places == [0, 4096, 8192, 12288]  # readers map pages of files
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for tensor in mlp().graph.initializer:
+        held = model.graph.initializers[tensor.name].const_value
+        np.testing.assert_array_equal(held.numpy(), numpy_helper.to_array(tensor))
 
 
 def test_moved_statistics_are_saved(tmp_path):

@@ -28,6 +28,7 @@ from onnxtrain.formats.arrays import (
     storable,
 )
 from onnxtrain.formats.files import atomic_write, finish_pending, loading
+from onnxtrain.formats.odtc.schema import IDENTIFIER
 
 FORMAT = "onnxtrain-checkpoint"
 VERSION = 1
@@ -146,7 +147,7 @@ def looks_like(path: str | os.PathLike[str]) -> Literal["odtc", "native"] | None
     """
     with loading(path), _open(path) as handle:
         start = handle.read(_LENGTH_SIZE)
-        if start[4:8] == b"ODTC":
+        if start[4:8] == IDENTIFIER:
             return "odtc"
         handle.seek(0)
         with contextlib.suppress(CheckpointError):
@@ -164,7 +165,7 @@ def _read_header(handle: io.BufferedReader) -> dict[str, Any]:
     """The header of a safetensors file; the position is then at the tensors."""
     size = os.fstat(handle.fileno()).st_size
     length = int.from_bytes(handle.read(_LENGTH_SIZE), "little")
-    if size < _LENGTH_SIZE or length > min(size - _LENGTH_SIZE, _LONGEST_HEADER):
+    if length > min(size - _LENGTH_SIZE, _LONGEST_HEADER):
         raise CheckpointError("it is damaged or not a safetensors file: its header is cut off")
     try:
         entries = json.loads(handle.read(length))
