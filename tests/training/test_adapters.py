@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from onnxtrain import Trainer
 from onnxtrain.errors import OptionError, ParameterError
 from onnxtrain.training.adapters import LoraConfig
+from onnxtrain.transforms.lora import initial_values
+from onnxtrain.transforms.lora_layers import find_layers
 from training.small import batch_of, mlp, model_of, normal
 
 QUIET = onnxruntime.SessionOptions()
@@ -279,6 +281,49 @@ def test_nothing_but_adapters_is_in_a_checkpoint(tmp_path: pathlib.Path):
     second = fresh()
     second.resume(tmp_path / "c")
     assert float(first.step(batch)) == float(second.step(batch))
+
+
+@pytest.mark.parametrize(
+    ("model", "across"),
+    [
+        (dense("y = MatMul(x, w)", {"w": normal(8, 8)}), 8),
+        (model_of("(float[5,N] x) => (float[8,N] y) { y = MatMul(w, x) }", {"w": normal(8, 5)}), 5),
+        (conv("pads=[1,1,1,1]", normal(6, 4, 3, 3)), 36),
+    ],
+    ids=["right", "left", "conv"],
+)
+def test_first_values_are_as_large_as_inputs_are_few(model: onnx.ModelProto, across: int):
+    layers = find_layers(ir.from_proto(model), "*")
+    values = initial_values(layers, rank=64, seed=0)
+    largest = np.abs(values[layers[0].a]).max()
+    assert 0.95 < largest * np.sqrt(across) <= 1
+    assert not values[layers[0].b].any()
+
+
+@pytest.mark.parametrize(
+    ("node", "mergeable"),
+    [
+        ("y = Gemm(x, w)", True),
+        ("y = Gemm(x, w, w)", False),
+        ("t = Transpose<perm=[1,0]>(w) y = MatMul(x, t)", True),
+        ("y = MatMul(x, w) z = Relu(w)", False),
+    ],
+)
+def test_a_weight_that_is_used_in_another_way_too_is_not_merged(node: str, mergeable: bool):
+    (layer,) = find_layers(ir.from_proto(dense(node, {"w": normal(8, 8)})), "*")
+    assert layer.mergeable == mergeable
+
+
+def test_a_weight_is_seen_as_its_layer_sees_it():
+    body = "a = Transpose<perm=[{}]>(w) y = MatMul(x, a)"
+    for perm, transposed in (("0,1", False), ("1,0", True)):
+        model = dense(body.format(perm), {"w": normal(8, 8)})
+        (layer,) = find_layers(ir.from_proto(model), "*")
+        assert layer.weight.transposed == transposed
+    turned = packed("MatMulBnb4")
+    turned.graph.node[0].attribute.append(onnx.helper.make_attribute("transB", 0))
+    with pytest.raises(ParameterError, match="no layer for an adapter matches"):
+        find_layers(ir.from_proto(turned), "*")
 
 
 def test_a_pattern_that_matches_nothing_is_refused():

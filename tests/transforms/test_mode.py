@@ -137,6 +137,12 @@ def test_dropout_of_older_opsets_becomes_one_that_can_drop():
     assert set(np.unique(z)) == {0, 4}
 
 
+def test_an_older_dropout_without_a_ratio_drops_half():
+    model = dropout(10, "y = Dropout(x)")
+    TrainingForm(dropout=True)(model)
+    assert float(only(model, "BitmaskDropout").inputs[1].const_value.numpy()) == 0.5
+
+
 def test_an_older_dropout_whose_mask_is_used_is_left_alone():
     model = dropout(10, "d, mask = Dropout(x) m = Cast<to=1>(mask) y = Mul(d, m)")
     assert not TrainingForm(dropout=True)(model).modified

@@ -173,6 +173,16 @@ def test_masks_stay_finite(dtype):
     assert min(a.min() for a in narrow) < -3e4
 
 
+@BOTH
+def test_infinite_constants_stay_infinite(dtype):
+    mask = np.array([[0, -np.inf], [3e38, -3e38]], np.float32)
+    text = "(float[N,4] x) => (float[2,2] y) { a = MatMul(x, w) y = Add(a, mask) }"
+    graph = narrowed(model_of(text, {"w": normal(4, 2), "mask": mask}), ["w"], dtype)
+    (kept,) = [v for name, v in graph.initializers.items() if name.startswith("mask_")]
+    data = kept.const_value.numpy().astype(np.float32)
+    assert data[0].tolist() == [0, -np.inf] and np.isfinite(data[1]).all()
+
+
 def test_shapes_are_taken_of_narrow_values_without_a_cast():
     proto = model_of(
         """(float[N,4] x) => (float[M] y) {

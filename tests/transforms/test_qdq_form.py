@@ -128,6 +128,21 @@ def test_numbers_are_moved_as_real_ones():
     assert not any(node.op_type.startswith("QLinear") for node in graph)
 
 
+@pytest.mark.parametrize(("axis", "kept"), [(-1, 0), (3, 0), (1, 1), (2, 1)])
+def test_a_softmax_is_rewritten_along_the_last_axis_only(axis, kept):
+    rows = [
+        ("", "QuantizeLinear", ["x", *Q], ["xq"]),
+        ("com.microsoft", "QLinearSoftmax", ["xq", *Q, *Q], ["r"]),
+        ("", "QLinearConv", ["r", *Q, "conv", "conv_s", "conv_z", *Q, "conv_b"], ["c"]),
+        ("", "DequantizeLinear", ["c", *Q], ["y"]),
+    ]
+    model = _model(rows, 13)
+    model.graph.node[1].attribute.append(helper.make_attribute("axis", axis))
+    model.graph.node[1].attribute.append(helper.make_attribute("opset", 13))
+    graph = working_copy(load_model(model)).graph
+    assert sum(node.op_type == "QLinearSoftmax" for node in graph) == kept
+
+
 def test_a_scale_that_is_computed_leaves_an_operator_as_it_is():
     rows = [("", "Abs", ["k"], ["s"]), *LINEAR]
     model = _model(rows, 13)

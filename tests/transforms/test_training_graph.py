@@ -8,6 +8,7 @@ import pytest
 from onnx.helper import make_node, make_tensor_value_info
 
 from onnxtrain.errors import GraphError, LossError, NoGradientError, ParameterError
+from onnxtrain.graph.phase import Phase, nodes_in
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.training_graph import (
     build_models,
@@ -249,6 +250,27 @@ def test_a_split_model_hands_its_outputs_out_in_the_middle():
     assert names(made.evaluation.graph.outputs) == ["a", "b", "best"]
     assert not middle.outputs[2].uses()
     assert middle.outputs[0].uses() and middle.outputs[1].uses()
+
+
+def test_a_split_model_leaves_names_of_the_model_to_the_model():
+    text = "(float[N,4] x) => (float[N,3] y) { y_grad = Relu(x) y = MatMul(y_grad, w) }"
+    model = parsed(text, {"w": normal(4, 3)})
+    parameters_to_inputs(model, {"w"})
+    training = build_split_model(model, trainable=["w"], outputs=["y"]).training
+    (handed,) = [node for node in training.graph if node.op_type == "YieldOp"]
+    assert names(handed.outputs) == ["y_grad_external"]
+    made = [str(v.name) for node in training.graph for v in node.outputs if v.name]
+    assert len(made) == len(set(made))
+
+
+def test_all_but_the_forward_pass_is_marked():
+    model = with_loss()
+    parameters_to_inputs(model, {"fc1.weight"})
+    graph = build_models(model, trainable=["fc1.weight"], outputs=["loss"]).training.graph
+    forward = ["Gemm", "Relu", "Gemm", "SoftmaxCrossEntropyLoss"]
+    assert [node.op_type for node in nodes_in(graph, Phase.FORWARD)] == forward
+    added = [node.op_type for node in nodes_in(graph, Phase.BACKWARD)]
+    assert added.count("InPlaceAccumulatorV2") == 1 and len(added) > 3
 
 
 def test_a_split_model_hands_out_tensors_only():

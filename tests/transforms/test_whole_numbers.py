@@ -12,7 +12,8 @@ from onnxtrain import Trainer
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import decide
-from onnxtrain.transforms.whole_numbers import stored_weights, unpack
+from onnxtrain.transforms.whole_numbers import Stored, stored_weights, unpack
+from onnxtrain.types import DataType
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> quantised (float[N,6] x) => (float[N,4] y) '
 DENSE = (
@@ -176,6 +177,12 @@ def test_constants_that_were_quantised_too_are_not_trained() -> None:
     assert decisions["c"].reason == "single number in ai.onnx::Mul"
     assert decisions["f"].reason == "frequencies of a position encoding"
     assert decisions["c"].possible and not decisions["c"].trained and not decisions["f"].trained
+
+
+def test_numbers_of_32_bits_keep_all_of_their_digits() -> None:
+    whole = np.array([2**24 + 1, -(2**30) - 1], np.int32)
+    stored = Stored((), DataType.INT32, np.float64(1e-6), np.zeros(()), 0, 0)
+    np.testing.assert_array_equal(stored.whole(stored.floats(whole)), whole)
 
 
 def test_numbers_that_are_read_otherwise_stay_as_they_are() -> None:

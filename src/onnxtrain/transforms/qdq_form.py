@@ -133,7 +133,7 @@ def _scales_known(at: _Around, *indices: int) -> bool:
 
 
 def _conv(at: _Around) -> bool:
-    if not _scales_known(at, 1, 4, 6) or "channels_last" in at.node.attributes:
+    if not _scales_known(at, 1, 4, 6):
         return False
     x, w, (scale, zero, _) = at.triple(0), at.triple(3), at.triple(6)
     assert x[1] is not None and w[1] is not None
