@@ -14,7 +14,8 @@ import torch.nn.functional as F
 
 from onnxtrain import Trainer
 from onnxtrain.errors import OptionError, ParameterError
-from onnxtrain.training.adapters import LoraConfig
+from onnxtrain.graph.load import load_source
+from onnxtrain.training.adapters import LoraConfig, config_of
 from onnxtrain.transforms.lora import initial_values
 from onnxtrain.transforms.lora_layers import find_layers
 from training.small import batch_of, mlp, model_of, normal
@@ -324,6 +325,22 @@ def test_a_weight_is_seen_as_its_layer_sees_it():
     turned.graph.node[0].attribute.append(onnx.helper.make_attribute("transB", 0))
     with pytest.raises(ParameterError, match="no layer for an adapter matches"):
         find_layers(ir.from_proto(turned), "*")
+
+
+@pytest.mark.parametrize("name", ["matmul", "weight on the left", "grouped convolution"])
+def test_a_file_tells_the_rank_of_its_adapters(name: str, tmp_path: pathlib.Path):
+    trained(MERGED[name], rank=3).save_adapter(tmp_path / "a")
+    found = config_of(load_source(MERGED[name]), tmp_path / "a")
+    assert (found.rank, found.scale, found.targets) == (3, 1.0, ["w"])
+
+
+def test_a_model_for_adapters_is_of_a_version_that_has_defaults(tmp_path: pathlib.Path):
+    model = dense("y = MatMul(x, w)", {"w": normal(8, 8)})
+    model.ir_version = 3
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", 1, [8, 8]))
+    trainer = Trainer(model, loss=mean_square, device="cpu", lora=LoraConfig())
+    trainer.save_adapter(tmp_path / "a", tmp_path / "base.onnx")
+    assert onnx.load(tmp_path / "base.onnx").ir_version >= 4
 
 
 def test_a_pattern_that_matches_nothing_is_refused():

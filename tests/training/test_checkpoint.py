@@ -10,6 +10,7 @@ import torch
 
 from onnxtrain.api import CheckpointState
 from onnxtrain.errors import CheckpointError, ParameterError
+from onnxtrain.formats import odtc
 from onnxtrain.training.checkpoint import Parameter
 from training.small import WEIGHTS, batch_of, load_module, load_optimizer
 
@@ -182,6 +183,14 @@ def test_the_learning_rate_is_not_a_property_of_the_user(folder, tmp_path):
     module, _ = trained(folder)
     CheckpointState.save_checkpoint(module.state, tmp_path / "on", include_optimizer_state=True)
     assert len(CheckpointState.load_checkpoint(tmp_path / "on").properties) == 0
+
+
+def test_a_rate_that_only_the_schedule_knows_is_taken(folder, tmp_path):
+    data = odtc.read_checkpoint(folder / "checkpoint")
+    data.optimizer_groups["group0"] = odtc.OptimizerGroup(step=7, initial_learning_rate=0.25)
+    odtc.write_checkpoint(tmp_path / "theirs", data)
+    state = CheckpointState.load_checkpoint(tmp_path / "theirs")
+    assert (state.optimizer.step, state.optimizer.learning_rate) == (7, 0.25)
 
 
 def test_without_optimizer_state_training_starts_afresh(folder, tmp_path):

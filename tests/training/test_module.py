@@ -235,11 +235,18 @@ def test_a_flat_buffer_is_a_copy(module):
     np.testing.assert_array_equal(flat.numpy(), before)
 
 
-def test_a_flat_buffer_of_another_size_is_refused(module):
+@pytest.mark.parametrize("size", [7, 41])
+def test_a_flat_buffer_of_another_size_is_refused(module, size):
     before = module.get_contiguous_parameters().numpy()
-    with pytest.raises(ParameterError, match="buffer has 7 elements, the parameters have 40"):
-        module.copy_buffer_to_parameters(np.zeros(7, np.float32))
+    with pytest.raises(ParameterError, match=f"has {size} elements, the parameters have 40"):
+        module.copy_buffer_to_parameters(np.zeros(size, np.float32))
     np.testing.assert_array_equal(module.get_contiguous_parameters().numpy(), before)
+
+
+def test_parameters_of_another_type_are_refused(folder, tmp_path):
+    write_artifacts(tmp_path, mlp(np.float64))
+    with pytest.raises(CheckpointError, match="is double, the model declares float"):
+        load_module(folder, tmp_path / "checkpoint")
 
 
 def test_double_parameters_stay_exact_in_a_flat_buffer(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 
@@ -47,6 +49,19 @@ def test_steps_are_counted(module, optimizer):
         module(*BATCH.values())
         optimizer.step()
     assert optimizer.steps_taken == 2
+
+
+@pytest.mark.parametrize(("other", "counted"), [("step", 1), ("never", 0)])
+def test_a_step_that_the_model_did_not_make_is_not_counted(module, other, counted):
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> o (float[1] learning_rate, int64[1] step,'
+        " seq(float[N]) params, seq(float[N]) gradients) => (bool[1] done)"
+        f" <int64[1] never = {{-1}}> {{ done = Equal(step, {other}) }}"
+    )
+    optimizer = Optimizer(model, module)
+    module(*BATCH.values())
+    optimizer.step()
+    assert optimizer.steps_taken == counted
 
 
 def test_adamw_follows_its_formula(module, optimizer):

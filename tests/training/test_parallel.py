@@ -143,6 +143,12 @@ def test_a_process_that_was_not_there_draws_numbers_of_its_own() -> None:
     assert len({tuple(numbers) for numbers in drawn}) == 4
 
 
+def test_numbers_of_another_kind_of_device_are_not_gone_on_with() -> None:
+    generator = torch.Generator().manual_seed(5)
+    resume._go_on(generator, np.zeros((1, 16), np.uint8), 0)
+    assert generator.get_state().equal(torch.Generator().manual_seed(5).get_state())
+
+
 def adapters(groups: Groups) -> dict[str, Any]:
     from onnxtrain.training.adapters import LoraConfig
 

@@ -117,6 +117,30 @@ def test_scales_stay_between_their_bounds():
     assert int(scaling.skipped) == 4
 
 
+def test_the_first_scale_is_not_above_the_largest():
+    scaling = LossScale(torch.device("cpu"), first=2.0**20, largest=8.0)
+    assert float(scaling.scale) == 8
+
+
+def test_a_fixed_scale_is_not_that_of_a_checkpoint(tmp_path: pathlib.Path):
+    first, second = (trainer_of(mlp(), loss_scale=scale) for scale in (256.0, 1024.0))
+    first.checkpoint(tmp_path / "c")
+    second.resume(tmp_path / "c")
+    assert second.loss_scale == 1024
+
+
+def test_the_loss_of_a_function_is_scaled_too():
+    batch = batch_of()
+
+    def loss(outputs, given):
+        return torch.nn.functional.cross_entropy(outputs["y"], given["labels"])
+
+    plain, scaled = (trainer_of(mlp(), loss=loss, loss_scale=s) for s in (None, 1024.0))
+    assert float(plain.step(batch)) == float(scaled.step(batch))
+    for name in WEIGHTS:
+        assert torch.equal(plain.parameters[name], scaled.parameters[name])
+
+
 def test_the_rules_of_a_scaler_are_followed():
     rule = DynamicLossScaler(loss_scale=8.0, up_scale_window=2, min_loss_scale=4.0)
     trainer, batch = trainer_of(mlp(), precision="fp16", loss_scale=rule), batch_of()
