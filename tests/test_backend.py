@@ -7,7 +7,7 @@ from onnx.backend.base import Backend, BackendRep
 
 import onnxtrain
 from onnxtrain import backend
-from onnxtrain.errors import FeedError, OnnxTrainError
+from onnxtrain.errors import DeviceError, FeedError
 
 X = np.array([[-1.0, 2.0], [3.0, -4.0]], np.float32)
 Y = np.array([[10.0, 20.0]], np.float32)
@@ -107,7 +107,7 @@ def test_devices():
     assert backend.supports_device("GPU") == torch.cuda.is_available()
     assert not backend.supports_device("CUDA:99")
     assert not backend.supports_device("ABACUS")
-    with pytest.raises(OnnxTrainError, match="unknown device 'ABACUS'"):
+    with pytest.raises(DeviceError, match="unknown device 'ABACUS'"):
         backend.prepare(added(), "ABACUS")
 
 

@@ -28,6 +28,10 @@ def test_type_checkers_see_the_same_names() -> None:
     assert seen == set(onnxtrain.__all__)
 
 
+def test_type_checkers_of_users_look_at_the_package() -> None:
+    assert pathlib.Path(onnxtrain.__file__).with_name("py.typed").exists()
+
+
 def test_what_can_be_reached_is_listed() -> None:
     assert set(dir(onnxtrain)) == {*onnxtrain.__all__, "__version__"}
     assert onnxtrain.__all__ == sorted(onnxtrain.__all__)

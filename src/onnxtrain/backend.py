@@ -18,7 +18,7 @@ import onnx_ir as ir
 import torch
 from onnx.backend.base import Backend, BackendRep
 
-from onnxtrain.errors import FeedError, OnnxTrainError
+from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
@@ -159,7 +159,7 @@ def _provider(device: str) -> tuple[Provider, int]:
     """Provider and index of ``CPU``, ``CUDA``, ``GPU`` or ``CUDA:1``."""
     kind, _, index = (device or "CPU").upper().partition(":")
     if kind not in _PROVIDERS or (index and not index.isdecimal()):
-        raise OnnxTrainError(
+        raise DeviceError(
             f"unknown device '{device}'\n  have  {', '.join(_PROVIDERS)}, with :<index> if need be"
         )
     return _PROVIDERS[kind], int(index or 0)

@@ -14,7 +14,8 @@ from onnxtrain.cli.adapters import lora_of
 from onnxtrain.errors import OnnxTrainError, OptionError
 from onnxtrain.formats.adapter import read_adapter
 from onnxtrain.graph.load import load_source
-from onnxtrain.training.adapters import LoraConfig, config_of
+from onnxtrain.training.adapters import config_of
+from onnxtrain.transforms.lora import LoraConfig
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
 

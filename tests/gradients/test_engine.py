@@ -145,12 +145,19 @@ def typed(text: str) -> ir.Model:
 
 
 def test_operators_without_a_rule_are_named_all_at_once() -> None:
-    of = typed(NO_RULE)
+    of = typed(
+        """(float[2] x, float[2] w) => (float[2] y) {
+            a = Relu(x)  b = own.domain.Odd(a)
+            c = Mul(b, w)  d = own.domain.Even(c)  e = own.domain.Odd(x)  y = Sum(d, e)
+        }"""
+    )
     found = values(of)
     with pytest.raises(NoGradientError) as caught:
         backward(of.graph, [found["x"]], {found["y"]: found["w"]})
     text = str(caught.value)
-    assert "own.domain::Even" in text and "@gradient('Even', domain='own.domain')" in text
+    assert text.startswith("no gradient rule for own.domain::Even, own.domain::Odd\n")
+    assert "own.domain::Odd: node 'Odd_e', 'Odd_b'\n" in text
+    assert "@gradient('Even', domain='own.domain')" in text
 
 
 def test_an_operator_that_nobody_knows_is_an_error_and_no_dead_end() -> None:

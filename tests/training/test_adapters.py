@@ -12,10 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from onnxtrain import Trainer
+from onnxtrain import LoraConfig, Trainer
 from onnxtrain.errors import OptionError, ParameterError
 from onnxtrain.graph.load import load_source
-from onnxtrain.training.adapters import LoraConfig, config_of
+from onnxtrain.training.adapters import config_of
 from onnxtrain.transforms.lora import initial_values
 from onnxtrain.transforms.lora_layers import find_layers
 from training.small import batch_of, mlp, model_of, normal

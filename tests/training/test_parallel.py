@@ -150,7 +150,7 @@ def test_numbers_of_another_kind_of_device_are_not_gone_on_with() -> None:
 
 
 def adapters(groups: Groups) -> dict[str, Any]:
-    from onnxtrain.training.adapters import LoraConfig
+    from onnxtrain import LoraConfig
 
     options = {**OPTIONS, "seed": None}
     trainer = Trainer(model(), lora=LoraConfig(rank=2), groups=groups, **options)

@@ -11,18 +11,19 @@ from onnxtrain.training.selection import Selection
 from training.small import mlp, model_of, normal
 
 SHIFTED = """(float[N,4] x) => (float[N,3] y) {
+    other = Transpose(w2)
     turned = Transpose(w1)
     a = MatMul(x, turned)
     b = Add(a, bias)
     c = Relu(b)
-    d = MatMul(c, w2)
+    d = MatMul(c, other)
     y = Add(d, table)
 }"""
 
 
 def shifted() -> onnx.ModelProto:
-    """Two layers; the first weight is transposed on the way, a matrix is added to the second."""
-    shapes = {"w1": (5, 4), "bias": (5,), "w2": (5, 3), "table": (6, 3)}
+    """Two layers, whose weights are transposed beforehand; a matrix is added to the second."""
+    shapes = {"w1": (5, 4), "bias": (5,), "w2": (3, 5), "table": (6, 3)}
     weights = {name: normal(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
     return model_of(SHIFTED, weights)
 

@@ -183,6 +183,3 @@ def _same(model: ir.Model, layers: Sequence[Layer], config: LoraConfig) -> list[
     """The layers of another copy of the model."""
     names = {layer.name for layer in layers}
     return [layer for layer in find_layers(model, config.targets) if layer.name in names]
-
-
-__all__ = ["Adapters", "LoraConfig", "config_of"]

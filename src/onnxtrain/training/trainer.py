@@ -22,7 +22,7 @@ from onnxtrain.runtime.ort_value import device_of
 from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.seeds import seed_of
 from onnxtrain.training import resume
-from onnxtrain.training.adapters import Adapters, LoraConfig
+from onnxtrain.training.adapters import Adapters
 from onnxtrain.training.batch import Batch, on_device, pick, samples
 from onnxtrain.training.build import (
     LossLike,
@@ -41,6 +41,7 @@ from onnxtrain.training.runner import Runner
 from onnxtrain.training.scaling import Scaling, loss_scale_of
 from onnxtrain.training.selection import Selection, asked_for, decided
 from onnxtrain.training.whole import WholeStep
+from onnxtrain.transforms.lora import LoraConfig
 from onnxtrain.transforms.masters import Masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import Decision, settle
@@ -53,7 +54,8 @@ class Trainer:
 
     Args:
         model: Path, bytes, ``onnx.ModelProto`` or ``onnx_ir.Model``.
-        loss: ``cross_entropy``, ``mse``, ``bce`` or ``l1``; an onnxblock; or a torch function
+        loss: A name, such as ``cross_entropy``, ``next_token``, ``mse``, ``bce`` or ``l1`` (an
+            unknown one is refused with all there are); an onnxblock; or a torch function
             ``f(outputs, batch)`` that gives a scalar. None takes the first output as the loss.
         optimizer: ``adamw``, ``adam``, ``lamb``, ``sgd``, ``momentum``, or an onnxblock optimizer.
         lr: Learning rate.
@@ -388,6 +390,3 @@ def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:
     if shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else None for dim in shape)
-
-
-__all__ = ["Batch", "Trainer"]
