@@ -146,6 +146,8 @@ def test_an_output_without_a_gradient_counts_as_zero() -> None:
     ops = [node.op_type for node in list(of.graph.node)[1:]]
     assert ops == ["Expand", "Sub"]
     assert of.graph.node[-1].input[1] == "b_grad"
+    (filled,) = [t for t in of.graph.initializer if t.name == of.graph.node[1].input[0]]
+    assert not numpy_helper.to_array(filled).any()
 
 
 def test_an_operator_with_a_rule_is_refused() -> None:

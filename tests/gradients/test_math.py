@@ -16,6 +16,20 @@ def test_powers_have_a_slope_at_zero(exponent: float, slopes: list[float]) -> No
     assert np.isfinite(found["b_grad"])
 
 
+@pytest.mark.parametrize(
+    ("exponent", "slopes"), [(0, [0, 0]), (1, [1, 1]), (2, [0, 4]), (3, [0, 12])]
+)
+def test_known_powers_have_a_slope_at_zero(exponent: int, slopes: list[float]) -> None:
+    text = f"(double[2] a) => (double[2] y) <double b = {{{exponent}}}> {{ y = Pow(a, b) }}"
+    assert grads(text, a=[0.0, 2.0], d_y=np.ones(2))["a_grad"].tolist() == slopes
+
+
+def test_exponents_of_what_is_not_positive_have_a_gradient_of_zero() -> None:
+    text = "(double[3] a, double[3] b) => (double[3] y) { y = Pow(a, b) }"
+    found = grads(text, a=[0.0, -2.0, 0.0], b=[-1.0, -2.0, 0.0], d_y=np.ones(3))
+    assert found["b_grad"].tolist() == [0, 0, 0]
+
+
 def test_whole_exponents_have_no_gradient() -> None:
     text = "(double[2] a, int64 b) => (double[2] y) { y = Pow(a, b) }"
     found = grads(text, a=[-3.0, 2.0], b=np.int64(3), d_y=np.ones(2))

@@ -19,6 +19,21 @@ def test_elements_that_tie_share_the_gradient(op: str) -> None:
     assert grad.tolist() == [0.5, 0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceSum", "ReduceProd", "ReduceL2"])
+@pytest.mark.parametrize(("noop", "y"), [(1, np.array([3.0, 4.0])), (0, np.array(1.0))])
+def test_no_axes_that_are_fed_mean_none_or_all(op: str, noop: int, y: np.ndarray) -> None:
+    of = differentiated(
+        f"(double[2] x, int64[n] a) => (double[] y) "
+        f"{{ y = {op}<noop_with_empty_axes={noop}, keepdims=0>(x, a) }}",
+        opset=18,
+    )
+    x, d_y = np.array([3.0, 4.0]), np.ones_like(y)
+    grad = run(of, x=x, a=np.zeros(0, np.int64), d_y=d_y)["x_grad"]
+    everything = {"ReduceMax": [0, 1], "ReduceSum": [1, 1], "ReduceProd": [4, 3]}
+    expected = [1, 1] if noop else everything.get(op, [0.6, 0.8])
+    np.testing.assert_allclose(grad, expected, rtol=1e-12)
+
+
 def test_a_product_with_zeros() -> None:
     of = differentiated(
         "(double[3,3] x) => (double[3] y) <int64[1] a = {1}> { y = ReduceProd<keepdims=0>(x, a) }"
