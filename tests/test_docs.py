@@ -13,6 +13,7 @@ import contextlib
 import csv
 import dataclasses
 import importlib
+import inspect
 import io
 import itertools
 import os
@@ -35,6 +36,7 @@ from onnxtrain.cli import app
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.gradients import external, rules
 from onnxtrain.kernels.library import default_registry
+from onnxtrain.kernels.registry import RESOURCES, kernel
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -47,6 +49,7 @@ NUMBER = r"\d+\.\d+(?:e[+-]?\d+)?"
 PART = re.compile(rf"(\.\.\.|{NUMBER})")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 NAME = re.compile(r"`(onnxtrain(?:\.\w+)+)`")
+_NAMES_OF_KERNEL = {"op", "more_ops", "domain", "types"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,6 +264,14 @@ def test_every_error_is_explained() -> None:
     text = (DOCS / "errors.md").read_text()
     missing = [name for name in kinds if name != "OnnxTrainError" and f"## {name}\n" not in text]
     assert kinds and not missing
+
+
+def test_every_fact_of_a_kernel_is_explained() -> None:
+    facts = [name for name in inspect.signature(kernel).parameters if name not in _NAMES_OF_KERNEL]
+    table = (ROOT / "CONTRIBUTING.md").read_text().split("| fact | meaning |")[1].split("2. **")[0]
+    (needs,) = [line for line in table.splitlines() if "`needs=" in line]
+    assert len(facts) > 12 and not [name for name in facts if f"`{name}" not in table]
+    assert set(needs.split("`")[3].split()) == RESOURCES
 
 
 def test_every_option_of_fit_is_explained() -> None:

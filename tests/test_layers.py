@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,13 @@ def test_imports_point_one_way(own: str) -> None:
 
 def test_every_package_has_a_place() -> None:
     assert {package(path) for path in FILES} - ALLOWED.keys() - TOP == set()
+
+
+def test_the_rule_that_people_read_has_every_package() -> None:
+    page = (pathlib.Path(__file__).parents[1] / "ARCHITECTURE.md").read_text()
+    rule = page.split("## The import rule")[1].split("## ")[0]
+    known = {name for name in ALLOWED.keys() | TOP if not name.startswith("__")}
+    assert known <= set(re.findall(r"\w+", rule))
 
 
 def test_no_package_is_both_left_and_right_of_another() -> None:

@@ -34,6 +34,16 @@ def test_no_axes_that_are_fed_mean_none_or_all(op: str, noop: int, y: np.ndarray
     np.testing.assert_allclose(grad, expected, rtol=1e-12)
 
 
+def test_sizes_without_a_name_are_not_taken_for_the_same() -> None:
+    of = differentiated(
+        "(double[?,3] x, int64[1] a) => (double[?] y) { y = ReduceMean<keepdims=0>(x, a) }"
+    )
+    for axis, grad in ((0, 1 / 5), (1, 1 / 3)):
+        d_y = np.ones(3 if axis == 0 else 5)
+        found = run(of, x=np.ones((5, 3)), a=np.array([axis]), d_y=d_y)["x_grad"]
+        np.testing.assert_allclose(found, np.full((5, 3), grad))
+
+
 def test_a_product_with_zeros() -> None:
     of = differentiated(
         "(double[3,3] x) => (double[3] y) <int64[1] a = {1}> { y = ReduceProd<keepdims=0>(x, a) }"
