@@ -237,6 +237,21 @@ def test_factors_of_a_product_may_be_zero(alpha: float, beta: float) -> None:
     assert found["b_grad"].tolist() == [[alpha], [2 * alpha]]
 
 
+@pytest.mark.parametrize("opset", [10, 21])
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_padding_is_undone_in_every_form(mode: str, opset: int) -> None:
+    pads = "<int64[4] p = {0, 2, 1, 1}>" if opset > 10 else ""
+    call = f'Pad<mode="{mode}">(x, p)' if pads else f'Pad<mode="{mode}", pads=[0,2,1,1]>(x)'
+    text = f"(double[3,4] x) => (double[4,7] y) {pads} {{ y = {call} }}"
+    x, d_y = np.arange(12.0).reshape(3, 4), np.random.default_rng(0).normal(size=(4, 7))
+    found = grads(text, "x", opset=opset, x=x, d_y=d_y)["x_grad"]
+    leaf = torch.tensor(x[None], requires_grad=True)
+    name = {"edge": "replicate"}.get(mode, mode)
+    padded = torch.nn.functional.pad(leaf, (2, 1, 0, 1), name)
+    (true,) = torch.autograd.grad(padded, leaf, torch.tensor(d_y[None]))
+    np.testing.assert_allclose(found, true.numpy()[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 def test_padding_of_chosen_axes_is_undone(mode: str) -> None:
     text = (

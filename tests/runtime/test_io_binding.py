@@ -38,6 +38,20 @@ def test_numpy_in_and_all_outputs_by_default(session):
     assert [a.tolist() for a in binding.copy_outputs_to_cpu()] == [[2, 2], [-1, -1]]
 
 
+def test_what_is_bound_can_be_forgotten(session):
+    binding, y = session.io_binding(), torch.zeros(2)
+    binding.bind_cpu_input("x", np.ones(2, np.float32))
+    binding.bind_ortvalue_output("y", OrtValue(y))
+    assert binding.get_inputs() == ["x"]
+    binding.clear_binding_outputs()
+    session.run_with_iobinding(binding)
+    assert len(binding.get_outputs()) == 2 and not y.any()
+    binding.clear_binding_inputs()
+    assert binding.get_inputs() == []
+    with pytest.raises(FeedError, match="no value for input 'x'"):
+        session.run_with_iobinding(binding)
+
+
 def test_memory_that_does_not_fit_is_refused(session):
     binding = session.io_binding()
     binding.bind_cpu_input("x", np.ones(2, np.float32))

@@ -252,6 +252,15 @@ def test_what_a_file_says_about_itself() -> None:
     assert (bare.producer_name, bare.version, bare.custom_metadata_map) == ("", 0, {})
 
 
+def test_providers_have_as_many_options() -> None:
+    with pytest.raises(OptionError, match="must have the same length, have 1, 2"):
+        InferenceSession(
+            model("(float[2] x) => (float[2] y) { y = Neg(x) }"),
+            providers=["CPUExecutionProvider"],
+            provider_options=[{}, {}],
+        )
+
+
 def test_options_of_providers() -> None:
     runs = session("(float[2] x) => (float[2] y) { y = Neg(x) }")
     assert runs.get_provider_options() == {"CPUExecutionProvider": {}}

@@ -25,6 +25,10 @@ WEIGHTS = {
     "dense": RNG.integers(-90, 90, (12, 4)).astype(np.int8),
     "small": RNG.integers(-90, 90, (9, 4)).astype(np.int8),
     "top": RNG.integers(-90, 90, (4, 4)).astype(np.int8),
+    "tall": RNG.integers(-90, 90, (4, 50)).astype(np.int8),
+    "tall_s": np.array([0.002, 0.004, 0.003, 0.001], np.float32),
+    "tall_z": np.array([3, 0, -2, 0], np.int8),
+    "tall_b": np.array([300, -200, 100, 0], np.int32),
     "bias": np.array([0.3, -0.2, 0.1, 0.4], np.float32),
     "dense_s": np.float32(0.01),
     "dense_z": np.int8(0),
@@ -59,9 +63,16 @@ FUSED = [
     ("", "DynamicQuantizeLinear", ["h"], ["hq", "hs", "hz"]),
     ("com.microsoft", "MatMulIntegerToFloat", ["hq", "top", "hs", "dense_s", "hz"], ["y"]),
 ]
+GEMM = [
+    ("", "Reshape", ["x", "flat"], ["f"]),
+    ("", "QuantizeLinear", ["f", *Q], ["fq"]),
+    ("com.microsoft", "QGemm", ["fq", *Q, "tall", "tall_s", "tall_z", "tall_b", *Q], ["m"]),
+    ("", "DequantizeLinear", ["m", *Q], ["y"]),
+]
 OPTIONS = {
     "Cast": {"to": 1},
     "MaxPool": {"kernel_shape": [2, 2]},
+    "QGemm": {"transB": 1, "alpha": 0.5},
     "QLinearAveragePool": {"kernel_shape": [3, 1]},
     "QLinearLeakyRelu": {"alpha": 0.5},
 }
@@ -100,8 +111,9 @@ def _squares(outputs: dict[str, torch.Tensor], batch: object) -> torch.Tensor:
         (OLD, 10, {"conv", "conv_b", "small"}),
         (DYNAMIC, 11, {"wide"}),
         (FUSED, 11, {"wide", "top", "bias"}),
+        (GEMM, 13, {"tall", "tall_b"}),
     ],
-    ids=["linear", "old", "dynamic", "fused"],
+    ids=["linear", "old", "dynamic", "fused", "gemm"],
 )
 def test_whole_numbers_are_trained_and_written_back(rows, opset, trained, tmp_path):
     model = _model(rows, opset)

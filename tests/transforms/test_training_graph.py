@@ -212,6 +212,19 @@ def test_a_loss_of_one_element_may_have_axes():
     assert build_models(model, trainable=["w"], outputs=["l"]).trained == ["w"]
 
 
+def test_the_pool_of_an_old_opset_is_differentiated_by_known_operators():
+    model = parsed(
+        """(float[2,1,4,4] x) => (float l) {
+            h = Mul(x, w) p = MaxPool<kernel_shape=[2,2]>(h) l = ReduceSum<keepdims=0>(p)
+        }""",
+        {"w": normal(2, 1, 4, 4)},
+        opset=7,
+    )
+    parameters_to_inputs(model, {"w"})
+    graph = build_models(model, trainable=["w"], outputs=["l"]).training.graph
+    assert {node.domain for node in graph} <= {"", "com.microsoft"}
+
+
 def test_unknown_outputs_are_refused_by_name():
     with pytest.raises(GraphError, match="no value 'z' to return\n  outputs  y"):
         set_outputs(ir.from_proto(mlp()).graph, ["z"])

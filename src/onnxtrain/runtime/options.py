@@ -222,9 +222,11 @@ def choose_provider(
 
     Raises:
         DeviceError: if a name is unknown, or none of them is available.
+        OptionError: if there are options for more or fewer providers.
     """
     wanted = list(providers or [CPU.value])
     options = list(provider_options or [{}] * len(wanted))
+    same_length("providers and provider_options", wanted, options)
     reasons = []
     for item, more in zip(wanted, options, strict=True):
         name, own = item if isinstance(item, tuple) else (item, {})
