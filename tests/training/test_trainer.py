@@ -111,6 +111,16 @@ def test_evaluate_weighs_batches_by_their_samples():
         trainer.evaluate([])
 
 
+def test_several_batches_of_any_size_are_one_step_over_all_samples():
+    large = batch_of(samples=9)
+    cuts = (slice(0, 5), slice(5, 7), slice(7, 9))
+    parts = [{name: value[cut] for name, value in large.items()} for cut in cuts]
+    whole, several = (trainer_of(optimizer="sgd", lr=0.5) for _ in range(2))
+    np.testing.assert_allclose(float(several.step(parts)), float(whole.step(large)), rtol=1e-6)
+    for name, tensor in whole.parameters.items():
+        torch.testing.assert_close(several.parameters[name], tensor, rtol=1e-5, atol=1e-7)
+
+
 def test_parameters_are_live_tensors():
     trainer = trainer_of()
     assert list(trainer.parameters) == list(WEIGHTS)
