@@ -48,7 +48,9 @@ def test_a_tensor_times_itself() -> None:
     ].tolist() == [6, 8]
 
 
-@pytest.mark.parametrize("op", ["Cos", "Sqrt", "Erf", "Atan", "Exp", "Relu", "Softplus"])
+@pytest.mark.parametrize(
+    "op", ["Abs", "Atan", "Cos", "Erf", "Exp", "Reciprocal", "Relu", "Softplus", "Sqrt"]
+)
 def test_gradients_of_scalars_are_scalars(op: str) -> None:
     found = grads(f"(double x) => (double y) {{ y = {op}(x) }}", x=0.5, d_y=1.0)
     assert found["x_grad"].shape == ()

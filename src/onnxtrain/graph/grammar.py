@@ -70,13 +70,13 @@ def check_nodes(model: ir.Model) -> None:
 def _check_attributes(node: ir.Node, known: Demands) -> None:
     for name in known.required:
         if name not in node.attributes:
-            raise GraphError(f"{_shown(node)} lacks its attribute '{name}'")
+            raise GraphError(f"{shown(node)} lacks its attribute '{name}'")
     for name, attribute in node.attributes.items():
         wanted = known.types.get(name, attribute.type)
         empty = isinstance(attribute.value, (list, tuple)) and not attribute.value
         if wanted not in (attribute.type, NUMBERS.get(attribute.type)) and not empty:
             raise GraphError(
-                f"{_shown(node)}: attribute '{name}' is {attribute.type.name}, "
+                f"{shown(node)}: attribute '{name}' is {attribute.type.name}, "
                 f"but it must be {wanted.name}"
             )
 
@@ -84,7 +84,7 @@ def _check_attributes(node: ir.Node, known: Demands) -> None:
 def _check_inputs(node: ir.Node, known: Demands) -> None:
     for index, name in known.inputs.items():
         if index >= len(node.inputs) or node.inputs[index] is None:
-            raise GraphError(f"{_shown(node)} lacks its input {index}, '{name}'")
+            raise GraphError(f"{shown(node)} lacks its input {index}, '{name}'")
 
 
 def _check_bodies(node: ir.Node) -> None:
@@ -94,9 +94,10 @@ def _check_bodies(node: ir.Node) -> None:
         wanted = max(len(node.outputs) + more, *counts.values())
         if counts[name] < wanted:
             raise GraphError(
-                f"{_shown(node)}: '{name}' must have {wanted} outputs, it has {counts[name]}"
+                f"{shown(node)}: '{name}' must have {wanted} outputs, it has {counts[name]}"
             )
 
 
-def _shown(node: ir.Node) -> str:
+def shown(node: ir.Node) -> str:
+    """A node as errors call it."""
     return f"node '{node.name}' ({op_name(node.domain, node.op_type)})"

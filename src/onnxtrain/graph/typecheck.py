@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph.bindings import Signature, kinds, opset_of, paired, signature
+from onnxtrain.graph.grammar import shown
 from onnxtrain.graph.walk import all_nodes
-from onnxtrain.types import op_name, type_string
+from onnxtrain.types import type_string
 
 
 def check_types(model: ir.Model) -> None:
@@ -39,7 +40,7 @@ def _check_counts(node: ir.Node, known: Signature) -> None:
     ):
         if not least <= count <= most:
             allowed = str(least) if least == most else f"{least} to {most}"
-            raise GraphError(f"{_shown(node)} has {count} {what}, but it takes {allowed}")
+            raise GraphError(f"{shown(node)} has {count} {what}, but it takes {allowed}")
 
 
 def _check_agreement(node: ir.Node, known: Signature) -> None:
@@ -54,12 +55,8 @@ def _check_agreement(node: ir.Node, known: Signature) -> None:
         if found != wanted:
             because = f" like {because}" if because else ""
             raise GraphError(
-                f"{_shown(node)}: '{value.name}' for {formal.name} is {found}, but it must be "
+                f"{shown(node)}: '{value.name}' for {formal.name} is {found}, but it must be "
                 f"{wanted}{because}\n  put a Cast before the node"
             )
         if name not in seen:
             seen[name] = (found, f"'{value.name}' for {formal.name}")
-
-
-def _shown(node: ir.Node) -> str:
-    return f"node '{node.name}' ({op_name(node.domain, node.op_type)})"
