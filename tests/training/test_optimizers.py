@@ -190,12 +190,23 @@ def test_a_trainer_knows_them_by_name(name):
     assert losses[-1] < 0.95 * losses[0]
 
 
-@pytest.mark.parametrize("config", [AdamConfig(), LambConfig(), SGDConfig()])
-def test_artifacts_take_configs(config, tmp_path):
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (AdamConfig(), "AdamWOptimizer"),
+        (LambConfig(), "LambOptimizer"),
+        (SGDConfig(), "SGDOptimizerV2"),
+    ],
+)
+def test_artifacts_take_configs(config, kind, tmp_path):
     folder = write_artifacts(tmp_path, optimizer=config)
     module = load_module(folder)
+    optimizer = load_optimizer(folder, module)
+    before = {name: p.data for name, p in module.state.parameters if p.requires_grad}
     module(*batch_of().values())
-    load_optimizer(folder, module).step()
+    optimizer.step()
+    assert optimizer.kind == kind and before
+    assert all((module.state.parameters[name].data != old).any() for name, old in before.items())
 
 
 def test_more_parameters_than_one_node_takes():

@@ -42,6 +42,8 @@ def model(nodes: str, outputs: str = "double[3,4] y", inputs: str = "double[3,4]
         "d = Gather(s, zero) e = Concat<axis=0>(d, c) y = Reshape(x, e)",
         "r = Range(o, n, i) y = Gather(x, r)",
         "r = Range(o, n, i) p = GatherElements<axis=0>(r, r) y = Gather(x, p)",
+        "r = Range(o, n, i) s = Concat<axis=0>(zero, minus) p = Reshape(r, s) q = Squeeze(p, one) "
+        "y = Gather(x, q)",
         "a = Identity(x) b = Cast<to=11>(a) s = Shape(x) c = Expand(b, s) "
         "d = Transpose<perm=[0,1]>(c) y = Relu(d)",
         "a = Max(two) b = Min(three, two, a) c = Max(a, three, b) y = Mul(x, c)",
@@ -58,10 +60,11 @@ def test_numbers_are_folded_to_the_end() -> None:
     assert result.ops == ["Mul"]
 
 
-def test_weights_are_never_folded() -> None:
-    result = model("t = Transpose<perm=[1,0]>(weight) y = MatMul(x, t)")
-    assert result.ops == ["Transpose", "MatMul"]
-    assert [tensor.name for tensor in result.after.graph.initializer] == ["weight"]
+@pytest.mark.parametrize("call", ["Neg(weight)", "Add(weight, two)", "Transpose(weight)"])
+def test_weights_are_never_folded(call: str) -> None:
+    result = model(f"t = {call} y = MatMul(x, t)")
+    assert result.ops == [call.partition("(")[0], "MatMul"]
+    assert "weight" in [tensor.name for tensor in result.after.graph.initializer]
 
 
 def test_an_output_keeps_its_node() -> None:
