@@ -203,7 +203,7 @@ def _kind(model: ir.Model) -> str:
 def _direct(model: ir.Model, device: torch.device) -> Program | None:
     """The program of an optimizer model that only reads gradients; None if it writes them."""
     fold_clipping(model)
-    if len(model.graph.outputs) != 1 or not reads_only(model, "gradients"):
+    if len(model.graph.outputs) != 1 or not reads_only(model):
         return None
     plan = planned(model, default_registry(), LowerOptions(provider_of(device)))
     return Program(plan, device)

@@ -70,7 +70,7 @@ def _model(body: str) -> onnx.ModelProto:
     values = {name: random.normal(size=shape) for name, shape in SHAPES.items()}
     sizes = {"packed": (2, 3, 12), "cube": (2, 3, 4)}
     values |= {name: np.asarray(shape, np.int64) for name, shape in sizes.items()}
-    values |= {"half": np.asarray(0.5), "on": np.asarray(True)}
+    values |= {"half": np.asarray(0.5), "on": np.asarray(True), "places": np.array([2, 0, 3, 3])}
     used = {name for node in model.graph.node for name in node.input}
     for name in sorted(used & set(values)):
         model.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
@@ -106,6 +106,25 @@ def test_a_step_can_be_left_out(form: str) -> None:
     graph = prepare(load_model(model))
     join(graph, on_gpu=True, without=(step.__name__, "add_products"))
     assert step(graph) == 1
+
+
+def test_columns_that_are_looked_up_are_not_added_as_rows() -> None:
+    body = "e = Gather<axis=1>(one, places) h = MatMul(x, e) k = MatMul(x, one) y = Add(h, k)"
+    model = build_gradient_graph(_model(body), ["one"], ["loss"], loss="loss")
+    assert join_tied(prepare(load_model(model))) == 0
+    rows = build_gradient_graph(_model(body.replace("=1", "=0")), ["one"], ["loss"], loss="loss")
+    assert join_tied(prepare(load_model(rows))) == 1
+    _, expected = _gradients(body, ["one"], joined=False)
+    _, found = _gradients(body, ["one"], joined=True)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+
+
+def test_rows_that_others_read_stay() -> None:
+    body, names, _ = FORMS["tied"]
+    graph = prepare(load_model(build_gradient_graph(_model(body), names, ["loss"], loss="loss")))
+    (rows,) = [node for node in graph.graph if node.op_type == "GatherGrad"]
+    graph.graph.outputs.append(rows.outputs[0])
+    assert join_tied(graph) == 0
 
 
 def test_terms_that_others_read_stay() -> None:

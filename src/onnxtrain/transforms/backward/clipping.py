@@ -27,9 +27,9 @@ def fold_clipping(model: ir.Model) -> int:
     return len(pairs)
 
 
-def reads_only(model: ir.Model, name: str) -> bool:
+def reads_only(model: ir.Model) -> bool:
     """Whether an optimizer model leaves its gradients as they are, and takes them in any type."""
-    gradients = next(value for value in model.graph.inputs if value.name == name)
+    gradients = next(value for value in model.graph.inputs if value.name == "gradients")
     return not gradients.is_graph_output() and all(
         (use.node.domain, use.node.op_type) == (OWN, "ClipFactor")
         or (use.node.domain == MS and use.idx == _GRADIENTS.get(use.node.op_type))
