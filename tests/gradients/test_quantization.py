@@ -136,3 +136,10 @@ def test_a_quantized_weight_passes_the_gradient_on_to_what_made_it() -> None:
         differentiated(text, "w"), w=np.float32([1, 2]), s=np.float32(1), d_y=np.ones(2, np.float32)
     )
     assert found["w_grad"].tolist() == [3, 3]
+
+
+def test_ends_of_a_range_that_tie_share_what_its_scale_gets() -> None:
+    of = differentiated("(float[5] x) => (float s) { q, s, z = DynamicQuantizeLinear(x) }")
+    x = np.array([3, -1, 3, -1, 2], np.float32)
+    found = run(of, x=x, d_s=np.float32(510))["x_grad"]
+    np.testing.assert_allclose(found, [1, -1, 1, -1, 0], rtol=1e-6)

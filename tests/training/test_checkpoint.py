@@ -12,7 +12,14 @@ from onnxtrain.api import CheckpointState
 from onnxtrain.errors import CheckpointError, ParameterError
 from onnxtrain.formats import odtc
 from onnxtrain.training.checkpoint import Parameter
-from training.small import WEIGHTS, batch_of, load_module, load_optimizer
+from training.small import (
+    WEIGHTS,
+    batch_of,
+    load_module,
+    load_optimizer,
+    mlp,
+    write_artifacts,
+)
 
 
 @pytest.fixture
@@ -191,6 +198,12 @@ def test_a_rate_that_only_the_schedule_knows_is_taken(folder, tmp_path):
     odtc.write_checkpoint(tmp_path / "theirs", data)
     state = CheckpointState.load_checkpoint(tmp_path / "theirs")
     assert (state.optimizer.step, state.optimizer.learning_rate) == (7, 0.25)
+
+
+def test_parameters_of_another_type_are_refused(folder, tmp_path):
+    write_artifacts(tmp_path, mlp(np.float64))
+    with pytest.raises(CheckpointError, match="is double, the model declares float"):
+        load_module(folder, tmp_path / "checkpoint")
 
 
 def test_without_optimizer_state_training_starts_afresh(folder, tmp_path):

@@ -119,6 +119,17 @@ def test_columns_that_are_looked_up_are_not_added_as_rows() -> None:
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize(("axis", "count"), [(-1, 1), (2, 1), (1, 0)])
+def test_only_parts_side_by_side_are_packed(axis: int, count: int) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 20]>
+        parts (double[2, 3, 4] a, double[2, 3, 4] b) => (double[l, m, n] c, double[k] s)
+        <int64[2] axes = {{0, 1}}>
+        {{ c = Concat<axis={axis}>(a, b) s = ReduceSum<keepdims=0>(c, axes) }}
+    """)
+    assert join_packed_sums(prepare(load_model(model))) == count
+
+
 def test_rows_that_others_read_stay() -> None:
     body, names, _ = FORMS["tied"]
     graph = prepare(load_model(build_gradient_graph(_model(body), names, ["loss"], loss="loss")))
