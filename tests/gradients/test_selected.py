@@ -52,6 +52,16 @@ def test_every_operator_that_selects(call: str, at: list[float], slopes: list[fl
     assert all(np.isfinite(found[name]).all() for name in found if name.endswith("_grad"))
 
 
+@pytest.mark.parametrize("sum_", ["b = Add(x, k)", "a = Pow(x, o) b = Add(a, k)"])
+def test_a_sum_is_positive_only_if_no_term_is_negative(sum_: str) -> None:
+    text = ABOVE.format(f"{sum_} q = Log(b) y = Where(c, q, x)")
+    text = text.replace("{0}>", "{0}, double k = {1}, double o = {3}>")
+    found = run(differentiated(text), x=[-1.0, -1.0, 1.0, 2.0], p=0.0, d_y=np.ones(4))["x_grad"]
+    assert np.isfinite(found).all() and found[0] == 1
+    nodes = prepare(model(text.replace("Pow(x, o)", "Mul(x, x)"), 21)).graph
+    assert bool(fragile(nodes, 21)) == ("Pow" not in sum_)
+
+
 def test_second_gradients_are_finite_too() -> None:
     loss = "q = Pow(x, p) y = Where(c, q, x) s = Mul(y, y) l = ReduceSum<keepdims=0>(s)"
     text = ABOVE.format(loss).replace("(double[4] y)", "(double l)")

@@ -52,10 +52,11 @@ def test_what_is_bound_can_be_forgotten(session):
         session.run_with_iobinding(binding)
 
 
-def test_memory_that_does_not_fit_is_refused(session):
+@pytest.mark.parametrize("memory", [torch.zeros(3), torch.zeros(2, dtype=torch.float64)])
+def test_memory_that_does_not_fit_is_refused(session, memory):
     binding = session.io_binding()
     binding.bind_cpu_input("x", np.ones(2, np.float32))
-    binding.bind_ortvalue_output("y", OrtValue(torch.zeros(3)))
+    binding.bind_ortvalue_output("y", OrtValue(memory))
     with pytest.raises(FeedError, match="output 'y'"):
         session.run_with_iobinding(binding)
 
