@@ -12,6 +12,7 @@ import torch
 
 from onnxtrain import Trainer
 from onnxtrain.distributed.groups import ALONE, Groups
+from onnxtrain.errors import OnnxTrainError
 from onnxtrain.testing.processes import run_world
 from onnxtrain.training import resume
 from onnxtrain.training.parallel import Shares
@@ -21,11 +22,11 @@ SAMPLES, WIDTH = 11, 4
 OPTIONS = {"loss": "cross_entropy", "lr": 0.05, "device": "cpu", "seed": 3}
 
 
-def model(dropout: float = 0.0) -> onnx.ModelProto:
+def model(dropout: float = 0.0, width: int = WIDTH) -> onnx.ModelProto:
     """A layer, batch statistics that are not used in training, and a share of values dropped."""
     made = onnx.parser.parse_model(f"""
         <ir_version: 8, opset_import: ["": 17]>
-        small (float[n, {WIDTH}] x) => (float[n, 3] scores)
+        small (float[n, {width}] x) => (float[n, 3] scores)
         <float ratio = {{{dropout}}}, bool training = {{1}}>
         {{
             h = MatMul(x, w)
@@ -36,7 +37,7 @@ def model(dropout: float = 0.0) -> onnx.ModelProto:
     """)
     rng = np.random.default_rng(0)
     tensors = {
-        "w": rng.normal(size=(WIDTH, 5)),
+        "w": rng.normal(size=(width, 5)),
         "v": rng.normal(size=(5, 3)),
         "scale": np.ones(5),
         "shift": np.zeros(5),
@@ -50,9 +51,9 @@ def model(dropout: float = 0.0) -> onnx.ModelProto:
     return made
 
 
-def batch(step: int) -> dict[str, Any]:
+def batch(step: int, width: int = WIDTH) -> dict[str, Any]:
     rng = np.random.default_rng(step)
-    x = rng.normal(size=(SAMPLES, WIDTH)).astype(np.float32)
+    x = rng.normal(size=(SAMPLES, width)).astype(np.float32)
     return {"x": x, "labels": rng.integers(0, 3, SAMPLES)}
 
 
@@ -162,3 +163,79 @@ def test_all_begin_with_the_same_random_values() -> None:
     one, other = run_world(2, adapters)
     assert all(np.array_equal(value, other[name]) for name, value in one.items())
     assert any(value.any() for value in one.values())
+
+
+UNLIKE = {
+    "sizes": "they differ in what is trained",
+    "order": "they differ in what is trained",
+    "frozen": "they differ in weights that are not trained",
+    "optimizer": "they differ in the optimizer",
+    "resumed": "they differ in the state of the optimizer",
+    "samples": "no process has one",
+}
+
+
+def unlike(groups: Groups, folder: str) -> list[str]:
+    """What a step says where the last process has something else than the others."""
+    return [_unlike(groups, kind, folder) for kind in UNLIKE]
+
+
+def _unlike(groups: Groups, kind: str, folder: str) -> str:
+    other = groups.rank == 1
+    options: dict[str, Any] = {**OPTIONS, "batch_norm": "freeze", "groups": groups}
+    width = WIDTH + 2 * (kind == "sizes" and other)
+    made = model(width=width)
+    tensors = made.graph.initializer
+    if kind == "order" and other:
+        tensors.reverse()
+    elif kind == "frozen":
+        options["trainable"] = ["v"]
+        frozen = next(tensor for tensor in tensors if tensor.name == "w")
+        frozen.CopyFrom(onnx.numpy_helper.from_array(np.full((WIDTH, 5), other, np.float32), "w"))
+    elif kind == "optimizer":
+        options["optimizer"] = "sgd" if other else "adamw"
+    trainer = Trainer(made, **options)
+    if kind == "resumed" and not other:
+        trainer.resume(f"{folder}/alone.ckpt")
+    with pytest.raises(OnnxTrainError) as error:
+        trainer.step([] if kind == "samples" else batch(0, width))
+    return str(error.value)
+
+
+def test_processes_that_do_not_train_the_same_say_so(tmp_path: pathlib.Path) -> None:
+    alone = Trainer(model(), batch_norm="freeze", **OPTIONS)
+    alone.step(batch(0))
+    alone.checkpoint(tmp_path / "alone.ckpt")
+    for told in run_world(2, unlike, str(tmp_path)):
+        for text, said in zip(told, UNLIKE.values(), strict=True):
+            assert said in text
+
+
+def narrow(groups: Groups | None, dtype: Any) -> tuple[list[float], dict[str, Any]]:
+    """Two steps of a model in 16 bits, on 600 samples whose losses add up to more than 65504."""
+    made = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        line ({dtype}[n, 2] x) => ({dtype}[n, 1] y) {{ y = MatMul(x, w) }}
+    """)
+    kind = onnx.helper.tensor_dtype_to_np_dtype(made.graph.input[0].type.tensor_type.elem_type)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 1), kind), "w"))
+    trainer = Trainer(
+        made, loss="mse", optimizer="sgd", lr=0.01, device="cpu", seed=0, groups=groups
+    )
+    x = np.random.default_rng(0).normal(size=(600, 2)).astype(kind)
+    whole = {"x": x, "target": (40 * x[:, :1]).astype(kind)}
+    if groups is None:
+        # The same parts, one after the other.
+        share: Any = [cut(whole, slice(0, 100)), cut(whole, slice(100, None))]
+    else:
+        share = cut(whole, slice(0, 100) if groups.rank == 0 else slice(100, None))
+    return [float(trainer.step(share)) for _ in range(2)], weights(trainer)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_means_over_samples_do_not_suffer_from_16_bits(dtype) -> None:
+    losses, values = narrow(None, dtype)
+    assert losses[0] == pytest.approx(1530, rel=0.1)
+    for found, own in run_world(2, narrow, dtype):
+        np.testing.assert_allclose(found, losses, rtol=1e-2)
+        np.testing.assert_allclose(own["w"], values["w"], rtol=1e-6)

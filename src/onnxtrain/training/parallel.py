@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.distributed.layout import GroupType
+from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.kernels.precision import widen
 
 BUCKET = 32 * 2**20
@@ -40,18 +41,39 @@ class Shares:
             return seed
         return int(np.random.SeedSequence([seed, self.place]).generate_state(1)[0])
 
-    def start_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+    def start_alike(
+        self, tensors: Sequence[torch.Tensor], facts: Callable[[], Mapping[str, int]]
+    ) -> None:
         """Give all processes the values that the first one has, when this is called first.
 
         It is not done where a trainer is made: a process that cannot make one would leave the
         others waiting.
+
+        Args:
+            tensors: The values.
+            facts: Gives what must be the same before, as numbers by name.
+
+        Raises:
+            OptionError: in all processes, if it is not.
         """
         if self._alike:
             return
+        self._compare(facts())
         self._alike = True
         if not self.first:
             torch._foreach_zero_(list(tensors))
         self._add_up(tensors)
+
+    def _compare(self, facts: Mapping[str, int]) -> None:
+        """Refuse to train what is not one model."""
+        rows = self.gathered(torch.tensor(list(facts.values())))
+        for name, column in zip(facts, rows.T.tolist(), strict=True):
+            if others := [place for place, fact in enumerate(column) if fact != column[0]]:
+                raise OptionError(
+                    f"process {others[0]} does not train what process 0 trains: they differ in "
+                    f"{name}\n  all processes must make their trainers of the same model with the "
+                    "same options, and resume from the same checkpoint"
+                )
 
     def mean(
         self, loss: torch.Tensor, samples: int, tensors: Sequence[torch.Tensor]
@@ -60,12 +82,17 @@ class Shares:
 
         With n_r samples in process r: t = Σ n_r·t_r / Σ n_r. A process without samples gives
         nothing.
+
+        Raises:
+            FeedError: in all processes, if none of them has samples.
         """
         wide = widen(loss)
         sums = torch.stack([torch.full_like(wide, samples), wide * samples]).double()
         self._groups.all_reduce(sums, GroupType.DATA)
         if samples:
             torch._foreach_mul_(list(tensors), samples / sums[0].to(wide.dtype))
+        elif not float(sums[0]):
+            raise FeedError("a step needs at least one sample, no process has one")
         else:
             torch._foreach_zero_(list(tensors))
         self._add_up(tensors)

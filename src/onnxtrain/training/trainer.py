@@ -23,6 +23,7 @@ from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.seeds import seed_of
 from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters
+from onnxtrain.training.alike import facts
 from onnxtrain.training.batch import Batch, on_device, pick, samples
 from onnxtrain.training.build import (
     LossLike,
@@ -214,8 +215,7 @@ class Trainer:
         time, and their gradients are averaged, each weighted by its number of samples. So are those
         of several processes; one that has no sample gives an empty list.
         """
-        if self.shares is not None:
-            self.shares.start_alike([self.state.parameters[name].tensor for name in self.mutable])
+        self._start_alike()
         self.module.keep()
         if self.shares is not None:
             loss = self._shared(batch, self.shares)
@@ -227,6 +227,13 @@ class Trainer:
             loss = self._passes.one(batch)  # type: ignore[arg-type]
         self.optimizer.step()
         return loss
+
+    def _start_alike(self) -> None:
+        """Let all processes begin with the same values."""
+        if self.shares is not None:
+            tensors = [self.state.parameters[name].tensor for name in self.mutable]
+            drawn = () if self._adapters is None else self._adapters.first
+            self.shares.start_alike(tensors, lambda: facts(self, self._original, drawn))
 
     def _shared(self, batch: Batch | Sequence[Batch], shares: Shares) -> torch.Tensor:
         """The loss on the batches of all processes; the gradients are means over them."""
@@ -293,8 +300,7 @@ class Trainer:
         Several processes evaluate different batches, and get the mean over all of them.
         """
         total, count = 0.0, 0.0
-        if self.shares is not None:
-            self.shares.start_alike([self.state.parameters[n].tensor for n in self.mutable])
+        self._start_alike()
         for batch in batches:
             size = samples(batch)
             total += float(self.loss(batch)) * size
