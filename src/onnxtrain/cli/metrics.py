@@ -152,7 +152,9 @@ def measure(
                 metric.add(answers, targets)
     for name, metric in kept.items():
         gathered = ranks.gather(metric.sums)
-        metric.sums = sum(map(collections.Counter, gathered), collections.Counter())
+        metric.sums = collections.Counter()
+        for sums in gathered:
+            metric.sums.update(sums)  # unlike +, this keeps sums that are no number
         figures[f"val_{name}"] = metric.value()
     if "perplexity" in names:
         figures["val_perplexity"] = math.exp(min(figures["val_loss"], 700.0))
