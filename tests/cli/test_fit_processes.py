@@ -113,6 +113,28 @@ def test_a_process_that_dies_ends_the_run_and_leaves_the_checkpoint(folder, cli)
     assert "continuing after step 3" in cli(*FIT, "--resume")
 
 
+def otherwise(groups: Groups, folder: str) -> list[tuple[int, str]]:
+    """Runs whose data, or whose held-out data, is not the same in both processes."""
+    data = samples()
+    np.savez(
+        pathlib.Path(folder, f"own{groups.rank}.npz"), x=data["x"] + groups.rank, y=data["labels"]
+    )
+    own = f"own{groups.rank}.npz"
+    return [
+        in_world(groups, folder, *FIT, "--data", own),
+        in_world(groups, folder, *FIT[:-6], "--val-data", own),
+    ]
+
+
+def test_processes_with_other_data_are_refused(folder):
+    (training, held_out), other = run_world(2, otherwise, str(folder))
+    assert training[0] == 1 and held_out[0] == 1
+    said = "error: process 1 and process 0 do not train the same: they differ in validation data"
+    assert training[1].startswith(f"{said}, data\n")
+    assert held_out[1].startswith(f"{said}\n")
+    assert other == [(1, ""), (1, "")]
+
+
 FIXED = ("fit", "fixed.onnx", *FIT[2:9], "--device", "cpu", "--steps", "4", "--accumulate")
 
 

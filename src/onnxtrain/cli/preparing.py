@@ -17,14 +17,14 @@ from onnxtrain.cli.near import nearest
 from onnxtrain.cli.ranks import Ranks
 from onnxtrain.cli.recording import JsonLines, Recorder
 from onnxtrain.cli.watch import Watch
-from onnxtrain.errors import OptionError
+from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.training import lr_scheduler
 from onnxtrain.training.build import OPTIMIZERS
 from onnxtrain.training.selection import Selection
 from onnxtrain.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 SCHEDULES: dict[str, Any] = {
     "constant": lr_scheduler.ConstantLRScheduler,
@@ -181,6 +181,25 @@ def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
         **({} if asked.lora is None else {"lora": asked.lora}),
         **({} if asked.adapter is None else {"adapter": str(asked.adapter)}),
     }
+
+
+def check_alike(settings: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse processes that would share batches of different trainings.
+
+    Args:
+        settings: What decides the training of each process.
+
+    Raises:
+        FeedError: if they are not the same everywhere.
+    """
+    for rank, own in enumerate(settings):
+        if differing := [name for name, value in settings[0].items() if own.get(name) != value]:
+            raise FeedError(
+                f"process {rank} and process 0 do not train the same: they differ in "
+                f"{', '.join(differing)}\n"
+                "  all processes must read the same data; a function that draws random numbers "
+                "needs a fixed seed"
+            )
 
 
 def _chosen(asked: Run) -> dict[str, str]:
