@@ -107,6 +107,36 @@ def test_early_stopping_keeps_the_best_weights(folder, cli):
     assert pathlib.Path("four.onnx").read_bytes() == pathlib.Path("last.onnx").read_bytes()
 
 
+def test_a_continued_run_that_kept_no_best_state_looks_for_it_from_there(folder, cli):
+    """The best state of the steps before is not there, nor is that of another figure."""
+    data = samples()
+    np.savez("data.npz", x=data["x"], labels=(data["labels"] + 1) % 3)
+    np.savez("held.npz", **data)
+    options = (*FIT, *CALM, "--val-data", "held.npz", "--batch-size", "64", "--checkpoint")
+    cli(*options, "a.ckpt", "--steps", "2")
+    output = cli(*options, "a.ckpt", "--steps", "4", "--keep", "best", "--resume")
+    assert "note: 'a.best.ckpt' does not hold the best state so far" in output
+    assert "after step 3\n" in output and "wrote trained.onnx" in output
+    cli(*options, "b.ckpt", "--steps", "2", "--patience", "1", "--monitor", "accuracy")
+    output = cli(*options, "b.ckpt", "--steps", "4", "--patience", "3", "--resume")
+    assert "note: val_accuracy was watched before; the best val_loss is that" in output
+    assert "best val_loss" in output and "after step 3\n" in output
+    again = cli(*options, "b.ckpt", "--steps", "6", "--patience", "9", "--resume")
+    assert "note" not in again and "after step 3\n" in again
+
+
+def test_a_metric_that_is_no_number_is_not_taken_for_zero(folder, cli):
+    """Answers to a sample that lacks a value are NaN, and so are means over them."""
+    data = samples()
+    np.savez("data.npz", x=data["x"], target=data["x"][:, :3])
+    data["x"][0, 0] = np.nan
+    np.savez("held.npz", x=data["x"], target=data["x"][:, 1:4])
+    cli(*FIT, *CALM, "--loss", "mse", "--val-data", "held.npz", "--missing", "keep", "--steps", "2",
+        "--metric", "mae", "--metric", "rmse", "--log", "log.jsonl")  # fmt: skip
+    final = lines("log.jsonl")[-1]
+    assert np.isnan(final["val_mae"]) and np.isnan(final["val_rmse"])
+
+
 EVERYTHING = (
     *FIT, "--batch-size", "5", "--accumulate", "2", "--schedule", "cosine", "--warmup", "4",
     "--val-split", "0.25", "--patience", "100", "--monitor", "accuracy", "--val-every", "3",

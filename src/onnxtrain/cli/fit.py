@@ -98,9 +98,12 @@ def fit(
 
 def run(asked: Run, ranks: Ranks) -> None:
     """Prepare, train, and write the result; a stopped run leaves a checkpoint."""
+    from onnxtrain.cli.preparing import check_alike
     from onnxtrain.cli.progress import display
 
     loop, fed = ranks.together(lambda: _prepared(asked, ranks))
+    told = ranks.gather(loop.settings)
+    ranks.together(lambda: check_alike(told))
     if ranks.first:
         _announce(asked, loop, fed)
     received = loop.run(display(loop.total, loop.position, ranks.first))
@@ -209,6 +212,8 @@ def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
         f"of {order.batch_size} samples"
         + (f"; continuing after step {loop.position:,}" if loop.position else "")
     )
+    if loop.note is not None:
+        typer.echo(f"note: {loop.note}")
     if loop.ended:
         typer.echo(f"note: all {loop.total:,} steps were made already; give more --epochs to go on")
     if (note := double_softmax(loop.trainer, asked.loss)) is not None:

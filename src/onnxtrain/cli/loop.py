@@ -81,6 +81,7 @@ class Loop:
         history: The figures so far.
         ranks: The processes that share the work.
         position: Updates made so far.
+        note: What a user should know about how it goes on; None if there is nothing.
     """
 
     trainer: Trainer
@@ -100,6 +101,7 @@ class Loop:
     history: History = dataclasses.field(default_factory=History)
     ranks: Ranks = dataclasses.field(default_factory=Ranks)
     position: int = 0
+    note: str | None = None
     _loss: torch.Tensor | None = None
     _partial: tuple[float, int] = (0.0, 0)
     _display: Display | None = None
@@ -130,9 +132,33 @@ class Loop:
         total, count = extra.get("losses", (0.0, 0))
         self._partial = (float(total), int(count))
         if self.watch is not None and isinstance(extra.get("watch"), dict):
-            self.watch.restore(extra["watch"])
+            self._watch_on(self.watch, extra["watch"])
         if isinstance(extra.get("history"), dict):
             self.history.restore(extra["history"])
+
+    def _watch_on(self, watch: Watch, state: dict[str, Any]) -> None:
+        """Go on comparing with the best figure so far, if it is of this kind and can be kept."""
+        if not watch.restore(state):
+            if state["best"] is not None:
+                self.note = f"{state['monitor']} was watched before; the best {watch.monitor} is "
+                self.note += f"that of the validations after step {self.position}"
+        elif self.best is not None and watch.best is not None and not self._kept(watch):
+            watch.forget()
+            self.note = f"'{self.best}' does not hold the best state so far; the best one is that "
+            self.note += f"of the validations after step {self.position}"
+
+    def _kept(self, watch: Watch) -> bool:
+        """Whether the best state of this training is there, or a later one that will come again."""
+        assert self.best is not None
+        try:
+            extra: Any = read_manifest(self.best).get("extra")
+        except CheckpointError:
+            return False
+        if not isinstance(extra, dict) or extra.get("settings") != self.settings:
+            return False
+        seen = extra.get("watch") or {}
+        same = seen.get("monitor", watch.monitor) == watch.monitor
+        return bool(same and extra["position"] >= watch.step)
 
     @property
     def ended(self) -> bool:

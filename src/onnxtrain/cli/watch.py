@@ -60,8 +60,15 @@ class Watch:
 
     def state(self) -> dict[str, Any]:
         """What a continued run must know."""
-        return {"best": self.best, "step": self.step, "bad": self.bad}
+        return {"monitor": self.monitor, "best": self.best, "step": self.step, "bad": self.bad}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Go on from a saved state; whether it can: figures of another name tell nothing."""
+        if state.get("monitor", self.monitor) != self.monitor:
+            return False
         self.best, self.step, self.bad = state["best"], state["step"], state["bad"]
+        return True
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.best, self.step, self.bad = None, 0, 0
