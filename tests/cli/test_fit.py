@@ -121,7 +121,7 @@ def test_a_continued_run_ends_where_an_unbroken_one_does(folder, cli):
     assert pathlib.Path("whole.onnx").read_bytes() == pathlib.Path("part.onnx").read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_exactly(folder, cli, number):
     cli(*LONG, "--out", "whole.onnx")
     process = start(*LONG, "--out", "part.onnx", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -137,6 +137,21 @@ def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_exactly(folder, cli, nu
     assert "continuing after step" in cli(*LONG, "--out", "part.onnx", "--resume")
     assert pathlib.Path("whole.onnx").read_bytes() == pathlib.Path("part.onnx").read_bytes()
     assert not pathlib.Path("part.ckpt").exists()
+
+
+def test_a_reader_that_goes_away_leaves_a_checkpoint(folder, cli):
+    """As with  onnxtrain fit ... | head -n 1"""
+    cli(*LONG, "--out", "whole.onnx")
+    process = start(*LONG, "--out", "part.onnx", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not process.stdout.readline().startswith("epoch 1/"):
+        assert process.poll() is None
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+    assert errors.startswith("stopped by SIGPIPE after step")
+    assert errors.endswith("to go on from there\n")
+    assert "continuing after step" in cli(*LONG, "--out", "part.onnx", "--resume")
+    assert pathlib.Path("whole.onnx").read_bytes() == pathlib.Path("part.onnx").read_bytes()
 
 
 def test_checkpoints_are_written_on_the_way(folder, cli, monkeypatch):

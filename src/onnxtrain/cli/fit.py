@@ -12,6 +12,7 @@ import typer
 
 from onnxtrain.cli import adapters, paths
 from onnxtrain.cli import fit_options as options
+from onnxtrain.cli.stop import CLOSED
 from onnxtrain.errors import SaveError
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def fit(
 ) -> None:
     """Train a model and write the trained model.
 
-    Ctrl-C (or SIGTERM) saves a checkpoint and stops; the same command with --resume goes on from
-    there exactly as if it had not been stopped.
+    Ctrl-C (or SIGTERM, SIGHUP) saves a checkpoint and stops; the same command with --resume goes on
+    from there exactly as if it had not been stopped.
     """
     given = dict(locals())
     from onnxtrain.cli import processes as started
@@ -104,9 +105,11 @@ def run(asked: Run, ranks: Ranks) -> None:
     loop, fed = ranks.together(lambda: _prepared(asked, ranks))
     told = ranks.gather(loop.settings)
     ranks.together(lambda: check_alike(told))
+    shown = display(loop.total, loop.position, ranks.first)
     if ranks.first:
-        _announce(asked, loop, fed)
-    received = loop.run(display(loop.total, loop.position, ranks.first))
+        with shown.writing():
+            _announce(asked, loop, fed)
+    received = loop.run(shown)
     if received is not None:
         _stopped(loop, received)
     if asked.checkpoint is not None:
@@ -134,33 +137,39 @@ def _stopped(loop: Loop, received: signal.Signals) -> NoReturn:
         typer.echo(
             f"stopped by {received.name} after step {loop.position} of {loop.total}; "
             f"saved {loop.checkpoint}\n"
-            "run the same command with --resume to go on from there"
+            "run the same command with --resume to go on from there",
+            err=received == CLOSED,
         )
     raise typer.Exit(128 + received)
 
 
 def _finish(asked: Run, loop: Loop) -> None:
-    """Write the trained model and what was asked for beside it."""
-    watch = loop.watch
+    """Write the trained model and what was asked for beside it.
+
+    What is told comes last: a reader that is gone must not keep a file from being written.
+    """
+    told, watch = [], loop.watch
     if watch is not None and watch.best is not None:
         if loop.position < loop.total:
-            typer.echo(
+            told.append(
                 f"stopped after step {loop.position} of {loop.total}: no better {watch.monitor} "
                 f"in {watch.bad} validations"
             )
         if loop.best is not None:
             loop.trainer.resume(loop.best)
-            typer.echo(f"best {watch.monitor} {watch.best:.4g}, after step {watch.step}")
+            told.append(f"best {watch.monitor} {watch.best:.4g}, after step {watch.step}")
     try:
         written = adapters.save(loop.trainer, asked.out)
     except SaveError as error:
         raise SaveError(f"{error}\n{_rescued(asked, loop)}") from error
-    for file in written:
-        typer.echo(f"wrote {file}")
-    _write_about(asked, loop)
-    if asked.checkpoint is None:
-        loop.checkpoint.unlink(missing_ok=True)
-        asked.best_path.unlink(missing_ok=True)
+    try:
+        written += _write_about(asked, loop)
+    finally:
+        if asked.checkpoint is None:
+            loop.checkpoint.unlink(missing_ok=True)
+            asked.best_path.unlink(missing_ok=True)
+        for text in (*told, *(f"wrote {file}" for file in written)):
+            typer.echo(text)
 
 
 def _rescued(asked: Run, loop: Loop) -> str:
@@ -177,16 +186,18 @@ def _rescued(asked: Run, loop: Loop) -> str:
     return "  the weights could not be saved anywhere else either"
 
 
-def _write_about(asked: Run, loop: Loop) -> None:
-    """Write the page and the picture of a run."""
+def _write_about(asked: Run, loop: Loop) -> list[pathlib.Path]:
+    """Write the page and the picture of a run; gives which."""
     from onnxtrain.cli import report
 
+    written = []
     if asked.report is not None:
         report.write(asked.report, asked, loop)
-        typer.echo(f"wrote {asked.report}")
+        written.append(asked.report)
     if asked.plot is not None:
         report.draw(asked.plot, loop)
-        typer.echo(f"wrote {asked.plot}")
+        written.append(asked.plot)
+    return written
 
 
 def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:

@@ -13,7 +13,7 @@ from onnxtrain.cli.metrics import shown
 from onnxtrain.cli.progress import Display, finite
 from onnxtrain.cli.ranks import Ranks
 from onnxtrain.cli.recording import History, Recorder
-from onnxtrain.cli.stop import StopSignals
+from onnxtrain.cli.stop import CLOSED, StopSignals
 from onnxtrain.cli.watch import Watch
 from onnxtrain.data import Batches, prefetch
 from onnxtrain.errors import CheckpointError
@@ -176,9 +176,9 @@ class Loop:
             recorder.begin(self.position)
         try:
             with StopSignals() as stop, display, self._upcoming() as upcoming:
-                while not self.ended and self._agreed(stop) is None:
+                while not self.ended and self._agreed(stop, display) is None:
                     self._step(display, next(upcoming))
-                received = self._agreed(stop)
+                received = self._agreed(stop, display)
                 if received is not None:
                     self.save()
                 return received
@@ -186,9 +186,13 @@ class Loop:
             for recorder in recorders:
                 recorder.close()
 
-    def _agreed(self, stop: StopSignals) -> signal.Signals | None:
-        """The signal that one of the processes received, so that all of them stop together."""
-        number = self.ranks.highest(stop.received or 0)
+    def _agreed(self, stop: StopSignals, display: Display) -> signal.Signals | None:
+        """The signal that one of the processes received, so that all of them stop together.
+
+        A run whose output nobody takes any more stops as well, unless it has come to its end.
+        """
+        unseen = display.closed and not self.ended
+        number = self.ranks.highest(stop.received or (CLOSED if unseen else 0))
         return signal.Signals(number) if number else None
 
     def _upcoming(self) -> AbstractContextManager[Iterator[dict[str, Any]]]:

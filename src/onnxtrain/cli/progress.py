@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxtrain.cli.console import console
@@ -25,10 +28,14 @@ class Display:
         total: Steps of the whole training.
         done: Steps made by earlier runs.
         seconds: Least time between two updates of what is shown.
+
+    Attributes:
+        closed: Whether nothing can be shown any more, since the reader of a pipe is gone, say.
     """
 
     def __init__(self, total: int, done: int, seconds: float) -> None:
         self.total, self.done = total, done
+        self.closed = False
         self._first = done
         self._seconds = seconds
         self._samples = 0
@@ -78,6 +85,16 @@ class Display:
         spent = time.monotonic() - self._started
         return spent / made * (self.total - self.done) if made else math.nan
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """With: what cannot be written is lost, and what follows goes nowhere."""
+        try:
+            yield
+        except OSError:
+            self.closed = True
+            with contextlib.suppress(OSError):  # stdout may be no file
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
     def show(self, loss: float) -> None:
         """Show the state after a step."""
 
@@ -110,22 +127,25 @@ class Bar(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.update(self._task, completed=self.done)
-        self._progress.stop()
+        with self.writing():
+            self._progress.update(self._task, completed=self.done)
+            self._progress.stop()
 
     def show(self, loss: float) -> None:
         """Move the bar."""
-        self._progress.update(
-            self._task,
-            completed=self.done,
-            loss=f"{loss:.4g}",
-            rate=f"{self.rate:,.0f}",
-            left=duration(self.seconds_left),
-        )
+        with self.writing():
+            self._progress.update(
+                self._task,
+                completed=self.done,
+                loss=f"{loss:.4g}",
+                rate=f"{self.rate:,.0f}",
+                left=duration(self.seconds_left),
+            )
 
     def epoch(self, name: str, figures: Mapping[str, str]) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(line(name, figures), markup=False)
+        with self.writing():
+            self._progress.console.print(line(name, figures), markup=False)
 
 
 class Lines(Display):
@@ -137,11 +157,13 @@ class Lines(Display):
     def show(self, loss: float) -> None:
         """Print the state."""
         figures = {"loss": f"{loss:.4g}", **self._pace()}
-        print(line(f"step {self.done}/{self.total}", figures), flush=True)
+        with self.writing():
+            print(line(f"step {self.done}/{self.total}", figures), flush=True)
 
     def epoch(self, name: str, figures: Mapping[str, str]) -> None:
         """Print the figures."""
-        print(line(name, {**figures, **self._pace()}), flush=True)
+        with self.writing():
+            print(line(name, {**figures, **self._pace()}), flush=True)
 
     def _pace(self) -> dict[str, str]:
         return {"samples/s": f"{self.rate:,.0f}", "left": duration(self.seconds_left)}

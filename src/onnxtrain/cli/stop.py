@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that a loop can grant between two steps."""
+"""Ctrl-C, SIGTERM and SIGHUP as a wish that a loop can grant between two steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import signal
 import threading
 from types import FrameType
 from typing import Any
+
+WISHES = ("SIGINT", "SIGTERM", "SIGHUP")
+"""What a user, a machine that goes down and a terminal that is closed send."""
+
+CLOSED = getattr(signal, "SIGPIPE", signal.SIGTERM)
+"""The signal for a run whose output cannot be written."""
 
 
 class StopSignals:
@@ -17,7 +23,10 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for name in WISHES:
+                number = getattr(signal, name, None)
+                if number is None or (name == "SIGHUP" and _ignored(number)):
+                    continue  # nohup asks for that
                 self._before[number] = signal.signal(number, self._remember)
         return self
 
@@ -28,3 +37,7 @@ class StopSignals:
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
         self.__exit__()
+
+
+def _ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
