@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,6 +45,7 @@ def test_tensors_lie_at_aligned_offsets() -> None:
 def test_a_message_of_every_type_comes_back() -> None:
     skipped = {DataType.UINT16, DataType.UINT32, DataType.UINT64}
     values = [torch.ones(3, 2), torch.empty(0, 4), torch.tensor(True), torch.zeros(1, 0)]
+    values += [torch.from_numpy(np.zeros(0, np.float32)), torch.zeros(3).expand(0, 3)]
     values += [torch.ones(2, 3, dtype=torch.complex64).t(), torch.arange(6).reshape(2, 3).t()]
     values += [
         torch.arange(7).to(getattr(torch, kind.name.lower().replace("double", "float64")))
@@ -138,6 +140,8 @@ def test_refusals(op: str) -> None:
         refused(op)
     with pytest.raises(ValueError, match=f"tag -1 of {op} is negative"):
         refused(op, groups=Pair(), tag=-1)
+    with pytest.raises(ValueError, match=f"tag {2**30} of {op} is too large, .* {2**30 - 1}$"):
+        refused(op, groups=Pair(), tag=2**30)
     with pytest.raises(ValueError, match=rf"{op} cannot transfer element_types \[8\].*STRING"):
         refused(op, groups=Pair(), element_types=(8,))
     with pytest.raises(ValueError, match=rf"{op} cannot transfer element_types \[99\]"):

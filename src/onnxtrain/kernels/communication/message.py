@@ -54,7 +54,8 @@ class Layout:
         """The tensors in one new buffer on a device."""
         buffer = torch.empty(self.nbytes, dtype=torch.uint8, device=device)
         for tensor, (begin, end) in zip(tensors, self.spans(), strict=True):
-            buffer[begin:end].copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
+            if end > begin:  # an empty array may have strides that no other type can view
+                buffer[begin:end].copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
         return buffer
 
     def unpack(self, buffer: Tensor, device: torch.device) -> list[Tensor]:

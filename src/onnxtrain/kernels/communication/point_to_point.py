@@ -26,6 +26,9 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
 from onnxtrain.types import MS, DataType
 
+LARGEST_TAG = 2**30 - 1
+"""Of each tag two are made, which have 31 bits."""
+
 
 @kernel(
     "Send",
@@ -120,8 +123,9 @@ def _peer(op: str, groups: Groups, signal: Any, remote: Any) -> int:
 
 def _dtypes(op: str, tag: int, element_types: Sequence[int]) -> tuple[torch.dtype, ...]:
     """The element types of a message."""
-    if tag < 0:
-        raise ValueError(f"tag {tag} of {op} is negative")
+    if not 0 <= tag <= LARGEST_TAG:
+        wrong = "negative" if tag < 0 else f"too large, the largest one is {LARGEST_TAG}"
+        raise ValueError(f"tag {tag} of {op} is {wrong}")
     try:
         return tuple(to_torch(DataType(code)) for code in element_types)
     except (TypeError, ValueError) as error:
