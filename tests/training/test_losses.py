@@ -152,6 +152,23 @@ def test_the_same_gradient_for_two_outputs_is_not_overwritten_in_between():
     torch.testing.assert_close(found["v"], v.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_a_function_takes_outputs_of_unknown_rank_behind_an_einsum_that_broadcasts():
+    model = model_of(
+        """(float[1,2] z, float[N,4] x, int64[K] sizes) => (float[a,b,c] y, float r) {
+            y = Einsum<equation="il,ij,jk->ilk">(z, x, w)
+            r = Reshape(y, sizes)
+        }""",
+        {"w": normal(4, 3, seed=1)},
+    )
+    model.graph.output[1].type.tensor_type.ClearField("shape")
+    batch = {"x": BATCH["x"], "z": normal(1, 2, seed=2), "sizes": np.array([2, 18])}
+    trainer = trainer_of(model, loss=lambda o, _: o["y"].square().sum() + o["r"][1].sum())
+    x, z, w = torch.tensor(batch["x"]), torch.tensor(batch["z"]), torch.tensor(normal(4, 3, seed=1))
+    y = torch.einsum("il,ij,jk->ilk", z.expand(6, 2), x, w.requires_grad_())
+    (y.square().sum() + y.reshape(2, 18)[1].sum()).backward()
+    torch.testing.assert_close(trainer.gradients(batch)["w"], w.grad, rtol=1e-4, atol=1e-6)
+
+
 def test_outputs_that_a_function_keeps_stay_as_they_were():
     kept = {}
 

@@ -245,7 +245,8 @@ def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
                 "  name the outputs that it takes with outputs="
             )
     taken = value_names(graph)
-    node = ir.node("YieldOp", ys, domain=MS, num_outputs=len(ys), name="YieldOp")
+    whole = {"full_shape_outputs": list(range(len(ys)))}
+    node = ir.node("YieldOp", ys, whole, domain=MS, num_outputs=len(ys), name="YieldOp")
     for y, grad in zip(ys, node.outputs, strict=True):
         name = f"{y.name}_grad"
         grad.name = name if name not in taken else f"{name}_external"
