@@ -58,6 +58,43 @@ def test_what_is_no_other_form_of_a_parameter_stays(other):
     assert not tie(told(**{**other, "text": text}))
 
 
+UNTOLD = """(float[N, 2] x) => (float[N, 3] y)
+<float[3, 2] w = {1, 2, 3, 4, 5, 6}, float[2, 3] "onnx::MatMul_12" = {1, 3, 5, 2, 4, 6}> {
+    h = Gemm<transB = 1>(x, w)
+    k = MatMul(x, "onnx::MatMul_12")
+    y = Add(h, k)
+}"""
+
+
+def test_what_the_older_exporter_transposed_is_made_of_the_parameter():
+    tied = model(UNTOLD)
+    assert tie(tied)
+    (made,) = [node for node in tied.graph if node.op_type == "Transpose"]
+    assert made.inputs[0] is tied.graph.initializers["w"]
+    assert list(tied.graph.initializers) == ["w"]
+    onnx.checker.check_model(ir.to_proto(tied), full_check=True)
+
+
+SQUARE = UNTOLD.replace("[2, 3]", "[2, 2]").replace("[3, 2]", "[2, 2]").replace("[N, 3]", "[N, 2]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        UNTOLD.replace("onnx::MatMul_12", "v"),
+        UNTOLD.replace("2, 4, 6}", "2, 4, 7}"),
+        UNTOLD.replace("Gemm<transB = 1>(x, w)", 'MatMul(x, "onnx::MatMul_12")'),
+        SQUARE.replace("1, 2, 3, 4, 5, 6", "1, 0, 0, 1").replace("1, 3, 5, 2, 4, 6", "1, 0, 0, 1"),
+        UNTOLD.replace("1, 2, 3, 4, 5, 6", "1, 1, 1, 1, 1, 1").replace(
+            "1, 3, 5, 2, 4, 6", "1, 1, 1, 1, 1, 1"
+        ),
+    ],
+    ids=["named", "values", "unread", "symmetric", "equal"],
+)
+def test_numbers_that_do_not_tell_tie_nothing(text):
+    assert not tie(model(text))
+
+
 def test_the_file_to_write_back_has_the_parameter_once():
     original = proto(TIED)
     for value in (

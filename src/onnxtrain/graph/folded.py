@@ -3,22 +3,30 @@
 A parameter that is read as it is and transposed (an embedding that also gives the scores, a layer
 that is called with inputs of different ranks) becomes two tensors once the exporter has computed
 the transposed one. That is right for a model that only runs; training would let them drift apart.
+Torch's new exporter tells what it computed a tensor from. The old one only gives it a name of its
+own making, so that the numbers have to tell.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.types import FLOATS
+from onnxtrain.types import FLOATS, DataType
 
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 """Where torch's exporter writes what it computed a tensor from."""
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_COMPUTED = re.compile(r"onnx::\w+_\d+")
+"""What torch's older exporter calls a tensor that it computed."""
+
+Matrices = Mapping[tuple[DataType, tuple[int, ...]], Sequence[ir.Value]]
+"""Matrices of a model by their type and sizes."""
 
 
 def tie(model: ir.Model) -> bool:
@@ -27,9 +35,10 @@ def tie(model: ir.Model) -> bool:
     That is: what is the parameter transposed or in another shape, if it is still read itself.
     """
     graph = model.graph
+    matrices = _named_matrices(graph)
     found = False
     for value in list(graph.initializers.values()):
-        node = _way(graph, value)
+        node = _way(graph, value) or _turned_back(value, matrices)
         if node is not None:
             _make(graph, value, node)
             found = True
@@ -38,10 +47,8 @@ def tie(model: ir.Model) -> bool:
 
 def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
     """A node that makes a tensor of the parameter that it was computed from, if there is one."""
-    if value.is_graph_input() or value.is_graph_output() or not value.uses():
-        return None
-    made = value.const_value
-    if made is None or made.dtype not in FLOATS:
+    made = _made(value)
+    if made is None:
         return None
     for name in sources(value):
         parameter = graph.initializers.get(name)
@@ -56,6 +63,43 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
             return ir.node("Transpose", [parameter], {"perm": [1, 0]})
         if old.shape != new.shape and np.array_equal(old.ravel(), new.ravel()):
             return ir.node("Reshape", [parameter, _shape(graph, value)])
+    return None
+
+
+def _made(value: ir.Value) -> ir.TensorProtocol | None:
+    """The numbers of a constant that only nodes read; None if they are no floating point ones."""
+    if value.is_graph_input() or value.is_graph_output() or not value.uses():
+        return None
+    made = value.const_value
+    return made if made is not None and made.dtype in FLOATS else None
+
+
+def _named_matrices(graph: ir.Graph) -> Matrices:
+    """Constants that are matrices, under names that an exporter did not make up."""
+    found: dict[tuple[DataType, tuple[int, ...]], list[ir.Value]] = {}
+    for value in graph.initializers.values():
+        made = None if _COMPUTED.fullmatch(str(value.name)) else _made(value)
+        if made is not None and made.size and len(made.shape) == 2:
+            found.setdefault((made.dtype, tuple(made.shape.numpy())), []).append(value)
+    return found
+
+
+def _turned_back(value: ir.Value, matrices: Matrices) -> ir.Node | None:
+    """A Transpose of the matrix that a computed one has all numbers of, if there is one.
+
+    A matrix that is the same transposed (zeros, the identity) does not tell.
+    """
+    made = _made(value) if _COMPUTED.fullmatch(str(value.name)) else None
+    if made is None or len(made.shape) != 2:
+        return None
+    rows, columns = made.shape.numpy()
+    for parameter in matrices.get((made.dtype, (columns, rows)), ()):
+        assert parameter.const_value is not None
+        old, new = parameter.const_value.numpy(), made.numpy()
+        if not np.array_equal(old[0], new[:, 0]) or (old == old.flat[0]).all():
+            continue
+        if np.array_equal(old.T, new) and not np.array_equal(old, new):
+            return ir.node("Transpose", [parameter], {"perm": [1, 0]})
     return None
 
 
