@@ -22,6 +22,8 @@ NUMBERS = {
     "third": np.float64(1 / 3),
     "zero": np.float64(0),
     "closed": np.float64(-3e38),
+    "weak": np.float64(-1e4),
+    "none": np.array([0]),
     "never": np.float64(-np.inf),
     "little": np.float64(-1),
     "one": np.array([1]),
@@ -159,6 +161,32 @@ def test_a_query_that_sees_everything_a_little_still_does() -> None:
     c = np.ones((B, 1, T, S), bool)
     c[0, 0, 1] = False
     same(result, {**FEEDS, "c": c}, ["q", "k", "v"])
+
+
+SILENCED = {
+    "one": ("s = Where(c, p, closed) w = Softmax(s)", "bool[B,1,4,5] c"),
+    "closing": ("s = Where(c, weak, p) w = Softmax(s)", "bool[B,1,4,5] c"),
+    "for all": ("s = Where(c, p, weak) w = Softmax(s)", "bool c"),
+    "over a bias": ("o = Add(p, m) s = Where(c, o, weak) w = Softmax(s)",
+                    "bool[B,1,4,5] c, double[4,5] m"),
+    "under a bias": ("o = Where(c, p, weak) s = Add(o, m) w = Softmax(s)",
+                     "bool[B,1,4,5] c, double[4,5] m"),
+    "two": ("n = Not(c) d = Slice(n, none, column, column) o = Where(d, p, weak) "
+            "s = Where(c, o, closed) w = Softmax(s)", "bool[B,1,4,5] c"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("masked", SILENCED)
+def test_a_query_whose_scores_are_all_replaced_weighs_alike_without_a_gradient(masked: str) -> None:
+    nodes, inputs = SILENCED[masked]
+    result = model(f"{TURNED} p = MatMul(q, t) {nodes} y = MatMul(w, v)", f", {inputs}")
+    attention(result)
+    c = np.zeros((B, 1, T, S), bool)
+    c[1, 0, 2:, 1:] = True
+    c = ~c if masked == "closing" else c
+    m = normal(T, S, seed=6, dtype=np.float64)
+    feeds = {"c": c if "] c" in inputs else np.array(False), **({"m": m} if " m" in inputs else {})}
+    same(result, {**FEEDS, **feeds}, ["q", "k", "v", *(["m"] if " m" in inputs else [])])
 
 
 PRODUCT = f"{TURNED} s = MatMul(q, t) u = Softmax(s)"

@@ -56,7 +56,7 @@ def attend(
     is_causal: bool = False,
 ) -> ir.Value:
     """The operator itself; its scale is a float32, so that doubles are scaled before."""
-    q, k, v = qkv
+    q, k, v = masks.heard(op, qkv[0]), *qkv[1:]
     if q.dtype == DataType.DOUBLE and scale != float(np.float32(scale)):
         q, scale = op.Mul(q, op.scalar(scale, q)), 1.0
     return op.FlashAttention(

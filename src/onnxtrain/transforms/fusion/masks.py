@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.known import Known, Number, Triangle
+from onnxtrain.transforms.fusion.pattern import Refusal
+from onnxtrain.transforms.fusion.reading import rank
 from onnxtrain.transforms.fusion.scores import CLOSED, Added, Chosen, Mask
 from onnxtrain.transforms.fusion.sizes import Dim, same_size
 from onnxtrain.transforms.fusion.triangle import Masks
@@ -38,6 +40,7 @@ class Settled:
         masks = [mask for mask in masks if not self._is_open(mask)]
         self.is_causal = bool(masks) and all(self._is_causal(mask) for mask in masks)
         self._masks: Sequence[Mask] = () if self.is_causal else masks
+        self._silencing = self._that_silence()
 
     def _read(self, mask: Mask) -> Known | None:
         """What a mask adds: as read, or as a condition would."""
@@ -64,6 +67,43 @@ class Settled:
         every = same_size(found.rows, rows) and same_size(found.columns, columns)
         return every and found.outside <= CLOSED
 
+    def _that_silence(self) -> Sequence[Chosen]:
+        """Conditions that may close all pairs of a query by a number, which then are all alike.
+
+        Raises:
+            Refusal: if one of them has a rank that is not known.
+        """
+        chosen = [mask for mask in self._masks if isinstance(mask, Chosen)]
+        if all(mask.closed == -math.inf for mask in chosen):
+            return ()
+        if len(chosen) == 1 and self._opens_first(chosen[0]):
+            return ()
+        if any(rank(mask.condition) is None for mask in chosen):
+            raise Refusal("the rank of a condition that closes scores is not known")
+        return chosen
+
+    def _opens_first(self, mask: Mask) -> bool:
+        """Whether every query sees the first key at least."""
+        found = self._read(mask)
+        return isinstance(found, Triangle) and found.k >= 0 and found.inside > CLOSED
+
+    def heard(self, op: Ops, q: ir.Value) -> ir.Value:
+        """The queries, zeros in place of those that conditions close all pairs of.
+
+        These are weighted alike and have no gradient: what Where took the place of does not count.
+        Beside what is added instead, their scores would.
+        """
+        opened: ir.Value | None = None
+        for mask in self._silencing:
+            one = mask.condition if mask.opens else op.Not(mask.condition)
+            opened = one if opened is None else op.And(opened, one)
+        if opened is None:
+            return q
+        if rank(opened):
+            found = op.reduce("ReduceMax", op.cast(opened, DataType.INT32), [-1])
+            opened = op.cast(found, DataType.BOOL)
+        return op.where(opened, q, op.scalar(0, q))
+
     def emit(self, op: Ops) -> ir.Value | None:
         """The mask as one tensor, None if there is none or it is causal."""
         if len(self._masks) == 1 and isinstance(self._masks[0], Chosen):
@@ -71,14 +111,18 @@ class Settled:
             assert isinstance(mask, Chosen)
             if mask.closed == -math.inf:
                 return mask.condition if mask.opens else op.Not(mask.condition)
-        total = None
-        for term in (self._term(op, mask) for mask in self._masks):
-            total = term if total is None else op.Add(total, op.cast(term, total))
+        total: ir.Value | None = None
+        for mask in self._masks:
+            if isinstance(mask, Chosen):
+                total = self._closed(op, mask, total)
+            else:
+                total = mask.value if total is None else op.Add(total, op.cast(mask.value, total))
         return total
 
-    def _term(self, op: Ops, mask: Mask) -> ir.Value:
-        """What a mask adds to scores."""
-        if isinstance(mask, Added):
-            return mask.value
-        numbers = (op.const(mask.adds(condition), self._dtype) for condition in (1.0, 0.0))
-        return op.Where(mask.condition, *numbers)
+    def _closed(self, op: Ops, mask: Chosen, total: ir.Value | None) -> ir.Value:
+        """What is added to scores, with a number in place of it where a condition closes them."""
+        dtype = self._dtype if total is None else total.dtype
+        opened = op.const(0.0, dtype) if total is None else total
+        closed = op.const(mask.closed, dtype)
+        pair = (opened, closed) if mask.opens else (closed, opened)
+        return op.Where(mask.condition, *pair)
