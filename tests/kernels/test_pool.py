@@ -179,6 +179,23 @@ def test_maxima_of_planes_get_their_gradient_in_the_layout_of_the_images(layout,
     assert grad.is_contiguous(memory_format=layout)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("pool", ["max", "average"])
+def test_pools_that_keep_the_sizes_of_images_have_their_gradient(pool, dtype) -> None:
+    """Images and results are alike then, but are not the same."""
+    x, dy = _random(3, 16, 40, 40).to(dtype), _random(3, 16, 40, 40).flip(0).to(dtype)
+    options = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "out_shape": tuple(x.shape)}
+    leaf = x.double().requires_grad_()
+    if pool == "max":
+        _, indices = max_pool(x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], wanted=(True, True))
+        found = max_pool_grad(dy, indices, **options)
+        F.max_pool2d(leaf, 3, 1, 1).backward(dy.double())
+    else:
+        found = average_pool_grad(dy, **options)
+        F.avg_pool2d(leaf, 3, 1, 1, count_include_pad=False).backward(dy.double())
+    torch.testing.assert_close(found.double(), leaf.grad, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
 def test_places_in_another_plane_are_those_of_the_whole_image() -> None:
     dy, indices = torch.tensor([[[[2.0]], [[3.0]]]]), torch.tensor([[[[5]], [[2]]]])
     grad = max_pool_grad(dy, indices, (1, 2, 2, 2), kernel_shape=(2, 2), out_shape=None)

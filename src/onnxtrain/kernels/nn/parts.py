@@ -26,14 +26,16 @@ def parts(dy: Tensor, grad: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, .
     layout, work = layout_of(dy), acc(dy.dtype)
     # torch gives each thread whole samples
     size = torch.get_num_threads() * max(1, blocks.SIZE // max(1, math.prod(grad.shape[1:])))
-    together, rooms = [(dy, grad, *others)], Rooms(layout)
+    together = [(dy, grad, *others)]
+    # of their own, since a pool may keep the shape of its images
+    rooms, results = Rooms(layout), Rooms(layout)
     if len(dy) > size:
         together = list(zip(*(t.split(size) for t in together[0]), strict=True))
     for given, target, *more in together:
         if work is dy.dtype:
             yield given.contiguous(memory_format=layout), target, *more
             continue
-        made = rooms.like(target, work)
+        made = results.like(target, work)
         yield rooms.like(given, work).copy_(given), made, *more
         target.copy_(made)
 
