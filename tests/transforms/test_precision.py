@@ -183,6 +183,30 @@ def test_infinite_constants_stay_infinite(dtype):
     assert data[0].tolist() == [0, -np.inf] and np.isfinite(data[1]).all()
 
 
+@BOTH
+@pytest.mark.parametrize(
+    "mask",
+    [
+        "sizes = Shape(s) c = Expand(mask, sizes) m = Where(c, zero, least)",
+        "b = Exp(bias) m = Where(mask, b, least)",
+    ],
+    ids=["in the shape of data", "with a bias"],
+)
+def test_masks_that_are_made_of_data_stay_finite(mask, dtype):
+    weights = {"w": normal(4, 4), "zero": np.float32(0), "least": np.finfo(np.float32).min}
+    weights |= {"bias": normal(1, 4)} if "bias" in mask else {}
+    weights = {name: value for name, value in weights.items() if name in f"w {mask}"}
+    proto = model_of(
+        f"""(float[N,4] x, bool[N,4] mask) => (float[N,4] y) {{
+            s = MatMul(x, w) {mask} t = Add(s, m) p = Softmax(t) y = MatMul(p, w)
+        }}""",
+        weights,
+    )
+    graph = narrowed(proto, [name for name in ("w", "bias") if name in weights], dtype)
+    (limit,) = [node for node in graph if node.op_type == "Clip"]
+    assert limit.inputs[0].name == "m"
+
+
 def test_shapes_are_taken_of_narrow_values_without_a_cast():
     proto = model_of(
         """(float[N,4] x) => (float[M] y) {

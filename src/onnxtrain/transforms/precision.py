@@ -22,7 +22,7 @@ from onnxtrain.graph.bodies import subgraphs
 from onnxtrain.graph.edit import fresh_name, take_over, value_names
 from onnxtrain.transforms import precision_table as table
 from onnxtrain.transforms.frequencies import counted_values, is_frequencies
-from onnxtrain.types import MS, ONNX, DataType, dtype_name
+from onnxtrain.types import FLOATS, MS, ONNX, DataType, dtype_name
 
 PRECISIONS = {"fp32": None, "bf16": DataType.BFLOAT16, "fp16": DataType.FLOAT16}
 """What ``precision=`` may be, and the type in which a model then computes."""
@@ -96,9 +96,9 @@ class _Narrowing:
 
     def _visit(self, node: ir.Node) -> None:
         learned = any(v in self.learned for v in node.inputs)
-        if learned:
-            self.learned |= set(node.outputs)
-        elif any(v in self.huge for v in node.inputs):
+        if learned:  # whole numbers and conditions say nothing of what they were made of
+            self.learned |= {v for v in node.outputs if v.dtype is None or v.dtype in FLOATS}
+        if (not learned or node.op_type == "Where") and any(v in self.huge for v in node.inputs):
             self.huge |= set(node.outputs)
         self._note_loss(node)
         if any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
