@@ -100,8 +100,8 @@ def _number(op: Ops, node: ir.Node, zero: ir.Value, like: ir.Value) -> ir.Value:
 
 
 def _axis(node: ir.Node) -> int:
-    """The axis along which scales differ; without one, the first of those older than ONNX's."""
-    axis: int = attribute(node, "axis", 0 if node.domain == MS else 1)
+    """The axis along which scales differ."""
+    axis: int = attribute(node, "axis", 1)
     return axis
 
 

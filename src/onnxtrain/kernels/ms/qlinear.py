@@ -25,11 +25,10 @@ def ms_quantize_linear(
     y_scale: Tensor,
     y_zero_point: Tensor | None = None,
     *,
-    axis: int | None = None,
+    axis: int = 1,
     out_types: Types,
 ) -> Tensor:
     """y = saturate(round(x / y_scale) + y_zero_point), one scale or one per index of the axis."""
-    axis = 0 if axis is None else axis
     return quantize_linear(x, y_scale, y_zero_point, axis=axis, out_types=out_types)
 
 
@@ -39,11 +38,10 @@ def ms_dequantize_linear(
     x_scale: Tensor,
     x_zero_point: Tensor | None = None,
     *,
-    axis: int | None = None,
+    axis: int = 1,
     out_types: Types,
 ) -> Tensor:
     """y = (x - x_zero_point)·x_scale, one scale or one per index of the axis."""
-    axis = 0 if axis is None else axis
     return dequantize_linear(x, x_scale, x_zero_point, axis=axis, out_types=out_types)
 
 

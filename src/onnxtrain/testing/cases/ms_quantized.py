@@ -136,21 +136,17 @@ JOIN = [
 ]  # fmt: skip
 
 
-def _along(values: Tensor | None, x: Tensor, axis: int | None) -> Any:
-    if values is None or axis is None or values.ndim == 0:
+def _along(values: Tensor | None, x: Tensor, axis: int) -> Any:
+    if values is None or values.numel() == 1:
         return values
     return values.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
 
 
-def _dequantized(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int | None = None
-) -> Tensor:
+def _dequantized(x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1) -> Tensor:
     return real(x, _along(scale, x, axis), _along(zero, x, axis))
 
 
-def _quantized(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int | None = None
-) -> Any:
+def _quantized(x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1) -> Any:
     dtype = torch.uint8 if zero is None else zero.dtype
     low, high = LIMITS.get(dtype, (0, 65535))
     shift = 0 if zero is None else _along(zero.to(x.dtype), x, axis)
@@ -173,6 +169,8 @@ LINEAR = [
          domain=MS, name="one-scale"),
     Case("DequantizeLinear", [bytes_of(2, 3, 4), _SCALES, given([0, 128, 255], UINT8)],
          _dequantized, {"axis": 1}, MS, name="per-axis"),
+    Case("DequantizeLinear", [bytes_of(2, 3, 4), _SCALES, given([0, 128, 255], UINT8)],
+         _dequantized, domain=MS, name="axis-not-given"),
     Case("DequantizeLinear", [bytes_of(2, 3, dtype=INT8), _SCALES], _dequantized, {"axis": -1}, MS,
          name="last-axis"),
     Case("DequantizeLinear", [integers(5, low=-999, high=999, dtype=INT32), given([0.25])],
