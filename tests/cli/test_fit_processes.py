@@ -8,6 +8,8 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -191,3 +193,27 @@ def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):
     assert result.exit_code == 0, result.output
     assert len(re.findall("wrote trained.onnx", printed)) == 1
     assert len(samples()["x"]) == 64 and "51 samples, 4 steps" in printed
+
+
+@pytest.mark.parametrize("to_all", [True, False], ids=["to all processes", "to the first one"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_started_processes_with_a_checkpoint(folder, number, to_all):
+    """A terminal and a system send it to all, and who started the others hands it on, too."""
+    source = str(pathlib.Path(onnxtrain.__file__).parents[1])
+    line = [*FIT, "--epochs", "5000", "--processes", "2", "--out", "part.onnx"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnxtrain.cli", *line],
+        env={**os.environ, "PYTHONPATH": source},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("epoch 1/"):
+        assert process.poll() is None
+    (os.killpg if to_all else os.kill)(process.pid, number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, output
+    assert f"stopped by {number.name} after step" in output and "was ended by" not in output
+    assert pathlib.Path("part.ckpt").exists()

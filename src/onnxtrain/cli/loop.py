@@ -175,7 +175,7 @@ class Loop:
         for recorder in recorders:
             recorder.begin(self.position)
         try:
-            with StopSignals() as stop, display, self._upcoming() as upcoming:
+            with self._signals() as stop, display, self._upcoming() as upcoming:
                 while not self.ended and self._agreed(stop, display) is None:
                     self._step(display, next(upcoming))
                 received = self._agreed(stop, display)
@@ -185,6 +185,9 @@ class Loop:
         finally:
             for recorder in recorders:
                 recorder.close()
+
+    def _signals(self) -> StopSignals:
+        return StopSignals(one_of_several=self.ranks.size > 1)
 
     def _agreed(self, stop: StopSignals, display: Display) -> signal.Signals | None:
         """The signal that one of the processes received, so that all of them stop together.

@@ -14,6 +14,7 @@ from types import FrameType
 
 from onnxtrain.cli.console import fail
 from onnxtrain.cli.ranks import is_started
+from onnxtrain.cli.stop import wishes
 
 HOST = "127.0.0.1"
 GRACE = 30.0
@@ -65,18 +66,18 @@ def _environment(count: int) -> dict[str, str]:
 def _handing_on(children: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
     """With: the children get the signals that ask this process to stop, and stop by themselves.
 
-    Ctrl-C reaches them from the terminal, all other signals only from here.
+    They may have got them already, from the terminal or the system. A signal that comes a second
+    time ends them.
     """
+    heard = set[int]()
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         for child in children:
             if child.poll() is None:
-                child.send_signal(number)
+                child.send_signal(getattr(signal, "SIGKILL", number) if number in heard else number)
+        heard.add(number)
 
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    }
+    before = {number: signal.signal(number, hand_on) for number in wishes()}
     try:
         yield
     finally:

@@ -7,37 +7,46 @@ import threading
 from types import FrameType
 from typing import Any
 
-WISHES = ("SIGINT", "SIGTERM", "SIGHUP")
+_WISHES = ("SIGINT", "SIGTERM", "SIGHUP")
 """What a user, a machine that goes down and a terminal that is closed send."""
 
 CLOSED = getattr(signal, "SIGPIPE", signal.SIGTERM)
 """The signal for a run whose output cannot be written."""
 
 
-class StopSignals:
-    """With: the first signal is remembered, a second one acts as it always does."""
+def wishes() -> list[signal.Signals]:
+    """The signals that ask a run to stop; nohup asks not to be one of them for SIGHUP."""
+    known = [getattr(signal, name) for name in _WISHES if hasattr(signal, name)]
+    return [
+        number
+        for number in known
+        if number.name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN
+    ]
 
-    def __init__(self) -> None:
+
+class StopSignals:
+    """With: the first signal is remembered, a second one acts as it always does.
+
+    One of several processes may get a signal twice, from the terminal or the system, which send it
+    to all of them, and from whoever started it and hands it on: there it is heard once.
+    """
+
+    def __init__(self, one_of_several: bool = False) -> None:
         self.received: signal.Signals | None = None
+        self._one_of_several = one_of_several
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for name in WISHES:
-                number = getattr(signal, name, None)
-                if number is None or (name == "SIGHUP" and _ignored(number)):
-                    continue  # nohup asks for that
-                self._before[number] = signal.signal(number, self._remember)
+            self._before = {number: signal.signal(number, self._remember) for number in wishes()}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            late = self._one_of_several and self.received is not None
+            signal.signal(number, signal.SIG_IGN if late else handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        self.__exit__()
-
-
-def _ignored(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is signal.SIG_IGN
+        if not self._one_of_several:
+            self.__exit__()
