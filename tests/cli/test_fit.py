@@ -198,6 +198,7 @@ BAD = {
     "device": ((*FIT, "--device", "abacus"), "unknown device 'abacus'"),
     "trainable": ((*FIT, "--trainable", "head*"), "no parameter matches 'head*'"),
     "map": ((*FIT, "--map", "x"), "--map takes INPUT=ARRAY"),
+    "maps": ((*FIT, "--map", "x=a", "--map", "x=b"), "--map gives input 'x' a and b"),
     "map to nothing": ((*FIT, "--map", "x=z"), "there is no array 'z'"),
     "map from nothing": ((*FIT, "--map", "z=x"), "the model has no input 'z'"),
     "split": ((*FIT, "--val-split", "0.001"), "leaves 0 of 64 samples"),

@@ -162,7 +162,13 @@ def _check_adapters(run: Run) -> None:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in texts)
+    pairs: dict[str, str] = {}
+    for name, _, array in (text.partition("=") for text in texts):
+        if pairs.setdefault(name, array) != array:
+            raise OnnxTrainError(
+                f"--map gives input '{name}' {pairs[name]} and {array}\n"
+                f"  give one, or columns side by side as  --map {name}={pairs[name]},{array}"
+            )
     if bad := [name for name, array in pairs.items() if not name or not array]:
         raise OnnxTrainError(
             f"--map takes INPUT=ARRAY, not '{bad[0]}'\n"
