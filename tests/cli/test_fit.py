@@ -2,27 +2,18 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-import onnxtrain
 from cli.small import FEATURES, classifier, samples
+from cli.started import start
 from onnxtrain.formats.native import read_native
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")
 LONG = (*FIT, "--batch-size", "4", "--steps", "1000")
-
-
-def start(*args: str, **streams) -> subprocess.Popen:
-    """The command line in a process of its own, with the package that is under test."""
-    source = pathlib.Path(onnxtrain.__file__).parents[1]
-    env = {**os.environ, "PYTHONPATH": str(source), "TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "onnxtrain.cli", *args]
-    return subprocess.Popen(command, text=True, env=env, **streams)
 
 
 def accuracy(path: str) -> float:

@@ -9,7 +9,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 
 import onnxtrain
 from cli.small import classifier, samples
+from cli.started import start
 from onnxtrain.cli import app, loop, ranks
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import OnnxTrainError
@@ -195,24 +195,19 @@ def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):
     assert len(samples()["x"]) == 64 and "51 samples, 4 steps" in printed
 
 
-@pytest.mark.parametrize("to_all", [True, False], ids=["to all processes", "to the first one"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_started_processes_with_a_checkpoint(folder, number, to_all):
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGTERM, os.killpg), (signal.SIGHUP, os.killpg), (signal.SIGINT, os.kill)],
+    ids=["SIGTERM to all", "SIGHUP to all", "SIGINT to the first one"],
+)
+def test_a_signal_stops_started_processes_with_a_checkpoint(folder, number, send):
     """A terminal and a system send it to all, and who started the others hands it on, too."""
-    source = str(pathlib.Path(onnxtrain.__file__).parents[1])
     line = [*FIT, "--epochs", "5000", "--processes", "2", "--out", "part.onnx"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "onnxtrain.cli", *line],
-        env={**os.environ, "PYTHONPATH": source},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = start(*line, start_new_session=True, **streams)
     while not process.stdout.readline().startswith("epoch 1/"):
         assert process.poll() is None
-    (os.killpg if to_all else os.kill)(process.pid, number)
+    send(process.pid, number)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + number, output
     assert f"stopped by {number.name} after step" in output and "was ended by" not in output
