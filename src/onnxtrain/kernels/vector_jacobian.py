@@ -164,6 +164,6 @@ def _own(grad: Tensor | None, values: Values) -> Tensor | None:
     """The gradient in storage of its own: some are nothing but an incoming gradient."""
     if grad is None:
         return None
-    place = grad.untyped_storage().data_ptr()
-    taken = {v.untyped_storage().data_ptr() for v in values if isinstance(v, Tensor)}
-    return grad.clone() if place in taken else grad
+    # not by its address, which a tensor of a rehearsal does not have
+    taken = {v.untyped_storage()._cdata for v in values if isinstance(v, Tensor)}
+    return grad.clone() if grad.untyped_storage()._cdata in taken else grad
