@@ -219,6 +219,13 @@ def test_division_by_zero_is_an_error(op: str, dtype: Any) -> None:
         one(op, np.array([1, 2], dtype), np.array([0, 1], dtype))
 
 
+@pytest.mark.parametrize("op", ["PRelu", "LayerNormalization", "RMSNormalization"])
+def test_a_scale_does_not_make_results_larger(op: str) -> None:
+    x = f32(-1, 2, -3, 4, -5, 6).reshape(2, 3, 1)
+    with pytest.raises(NodeError, match=r"must broadcast to the shape of X, \(2, 3, 1\)"):
+        one(op, x, np.ones((3, 2), np.float32), **({} if op == "PRelu" else {"axis": 1}))
+
+
 def test_the_rest_of_floating_point_numbers() -> None:
     a, b = f32(7.5, -7.5, 7.5, -7.5, 5, INF, NAN, 1), f32(3, 3, -3, -3, INF, 2, 2, 0)
     with np.errstate(all="ignore"):

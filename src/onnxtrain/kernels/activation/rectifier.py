@@ -8,6 +8,7 @@ from torch import Tensor
 from onnxtrain.kernels.activation.native import backward, forward
 from onnxtrain.kernels.precision import SIGNED, UNSIGNED, store, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, INTEGERS, INTS, MS, DataType
 
 aten = torch.ops.aten
@@ -45,7 +46,7 @@ def leaky_relu_grad(
 @kernel("PRelu", since=7, T=FLOATS | INTS)
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """Y = x where x ≥ 0, else slope·x."""
-    return torch.where(x < 0, x * slope, x)
+    return kept_size(torch.where(x < 0, x * slope, x), x, "slope")
 
 
 @kernel("PRelu", since=9, T=UNSIGNED & {DataType.UINT32, DataType.UINT64})

@@ -13,6 +13,7 @@ from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
@@ -232,8 +233,8 @@ def normalize(x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, epsilon:
     if fits:
         return torch.native_layer_norm(x, sizes, weight, shift, epsilon)
     y, mean, inverse = torch.native_layer_norm(x, sizes, None, None, epsilon)
-    y = y * weight
-    return y if shift is None else y + shift, mean, inverse
+    y = y * weight if shift is None else y * weight + shift
+    return kept_size(y, x, "scale and bias"), mean, inverse
 
 
 def fast_norm(

@@ -18,6 +18,7 @@ from onnxtrain.kernels.nn.layer_norm import (
 )
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, MS
 
 SMALLEST = 1 << 16
@@ -129,7 +130,7 @@ def normalize(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> tuple[Tens
     sizes = normalized_shape(x, axis)
     wide = widen(x)
     inverse = inverse_root(wide, list(range(x.ndim - len(sizes), x.ndim)), epsilon)
-    return wide * inverse * scale, inverse
+    return kept_size(wide * inverse * scale, x, "scale"), inverse
 
 
 def inverse_root(x: Tensor, axes: list[int], epsilon: float) -> Tensor:

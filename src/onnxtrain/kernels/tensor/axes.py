@@ -1,9 +1,11 @@
-"""Axes and host scalars: how kernels read the small numbers that arrive as Python values."""
+"""Axes and host scalars, the small numbers that kernels read as Python values; sizes of results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from torch import Tensor
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -40,3 +42,13 @@ def scalar(value: Any) -> Any:
             raise ValueError(f"expected a single value, got {value}")
         value = value[0]
     return value
+
+
+def kept_size(y: Tensor, x: Tensor, names: str) -> Tensor:
+    """y, whose sizes are those of x unless something broadcast it that may not."""
+    if y.shape != x.shape:
+        raise ValueError(
+            f"{names} must broadcast to the shape of X, {tuple(x.shape)}; the result would have "
+            f"shape {tuple(y.shape)}"
+        )
+    return y
