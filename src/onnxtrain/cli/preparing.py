@@ -197,8 +197,8 @@ def check_alike(settings: Sequence[Mapping[str, Any]]) -> None:
             raise FeedError(
                 f"process {rank} and process 0 do not train the same: they differ in "
                 f"{', '.join(differing)}\n"
-                "  all processes must read the same data; a function that draws random numbers "
-                "needs a fixed seed"
+                "  all processes must have the same options and read the same data; a function "
+                "that draws random numbers needs a fixed seed"
             )
 
 

@@ -15,7 +15,7 @@ CLOSED = getattr(signal, "SIGPIPE", signal.SIGTERM)
 
 
 def wishes() -> list[signal.Signals]:
-    """The signals that ask a run to stop; nohup asks not to be one of them for SIGHUP."""
+    """The signals that ask a run to stop; SIGHUP is none where it is ignored, as nohup asks."""
     known = [getattr(signal, name) for name in _WISHES if hasattr(signal, name)]
     return [
         number
@@ -42,8 +42,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        late = self._one_of_several and self.received is not None
         for number, handler in self._before.items():
-            late = self._one_of_several and self.received is not None
             signal.signal(number, signal.SIG_IGN if late else handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

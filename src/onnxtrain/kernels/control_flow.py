@@ -12,6 +12,7 @@ from torch import Tensor
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
+from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.types import DataType
 
 Body = Callable[..., tuple[Any, ...]]
@@ -148,7 +149,7 @@ def _each(values: Sequence[int], count: int) -> Sequence[int]:
 
 
 def _slices(x: Tensor, axis: int, direction: int) -> Sequence[Tensor]:
-    parts = x.unbind(axis)
+    parts = x.unbind(axis_of(axis, x.ndim))
     return parts[::-1] if direction else parts
 
 
