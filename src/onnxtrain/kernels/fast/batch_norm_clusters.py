@@ -17,12 +17,14 @@ from torch import Tensor
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
-    finished,
     inverse_deviation,
     move,
     of_channel,
     passed,
+    store_slopes,
     store_statistics,
+    write_held,
+    write_held_grad,
 )
 from onnxtrain.kernels.fast.cluster import InClusters, largest
 from onnxtrain.kernels.fast.cluster_pairs import COLUMNS, opened, swapped
@@ -93,9 +95,8 @@ def _train(
     old = before(old_mean, old_variance, channel, leads, RUNNING)
     mean, variance = _moments(value, mask, opened(P, W), rows, P, R, W)
     inverse = inverse_deviation(variance, epsilon)
-    result = (value - mean[None, :]) * (weight * inverse)[None, :] + summand[None, :]
-    result = finished(result, residual, at, mask, RELU, RESIDUAL)
-    tl.store(y + at, result.to(y.dtype.element_ty), mask)
+    value, factor = value - mean[None, :], (weight * inverse)[None, :]
+    write_held(y, value, residual, at, mask, factor, summand[None, :], RELU, RESIDUAL)
     store_statistics(statistics, mean, variance, inverse, channels, channel, leads)
     if RUNNING:
         move(old_mean, old_variance, old, mean, variance, momentum, unbiased, channel, leads)
@@ -130,12 +131,9 @@ def _grad(
     total, slope = both_sums(grad, grad * value, 0, True)
     totals, slopes = swapped(box, total, slope, P, W)
     total, slope = tl.sum(totals, 0), tl.sum(slopes, 0) * inv
-    by = (inv * slope / rows)[None, :]
-    result = factor[None, :] * (grad - (total / rows)[None, :] - value * by)
-    tl.store(dx + at, result.to(dx.dtype.element_ty), mask)
+    write_held_grad(dx, grad, value, at, mask, factor, inv, total, slope, rows)
     leads = fits & (tl.program_id(0) % P == 0)
-    tl.store(dscale + channel, slope.to(dscale.dtype.element_ty), leads)
-    tl.store(dbias + channel, total.to(dbias.dtype.element_ty), leads)
+    store_slopes(dscale, dbias, slope, total, channel, leads)
 
 
 _train_clusters = Compiled(InClusters(_train, "P"))

@@ -15,12 +15,14 @@ from torch import Tensor
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
-    finished,
     inverse_deviation,
     move,
     of_channel,
     passed,
+    store_slopes,
     store_statistics,
+    write_held,
+    write_held_grad,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
@@ -80,9 +82,8 @@ def _train(
     value = tl.where(mask, value - mean[None, :], 0.0)
     variance = tl.sum(value * value, 0) / rows
     inverse = inverse_deviation(variance, epsilon)
-    result = value * (weight * inverse)[None, :] + summand[None, :]
-    result = finished(result, residual, at, mask, RELU, RESIDUAL)
-    tl.store(y + at, result.to(y.dtype.element_ty), mask)
+    factor = (weight * inverse)[None, :]
+    write_held(y, value, residual, at, mask, factor, summand[None, :], RELU, RESIDUAL)
     store_statistics(statistics, mean, variance, inverse, channels, channel, fits)
     if RUNNING:
         move(old_mean, old_variance, old, mean, variance, momentum, unbiased, channel, fits)
@@ -117,11 +118,8 @@ def _grad(
     grad = passed(grad, value, factor[None, :], add[None, :], RELU)
     total = tl.sum(grad, 0)
     slope = tl.sum(grad * value, 0) * inv
-    by = (inv * slope / rows)[None, :]
-    result = factor[None, :] * (grad - (total / rows)[None, :] - value * by)
-    tl.store(dx + at, result.to(dx.dtype.element_ty), mask)
-    tl.store(dscale + channel, slope.to(dscale.dtype.element_ty), fits)
-    tl.store(dbias + channel, total.to(dbias.dtype.element_ty), fits)
+    write_held_grad(dx, grad, value, at, mask, factor, inv, total, slope, rows)
+    store_slopes(dscale, dbias, slope, total, channel, fits)
 
 
 def _size(x: Tensor, last: bool) -> tuple[int, int]:

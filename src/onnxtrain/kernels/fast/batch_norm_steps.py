@@ -112,9 +112,25 @@ def write_line(
     RESIDUAL: tl.constexpr,
 ):
     """y = x·factor + summand, then residual and Relu, of some elements."""
-    value = tl.load(x + at, mask, 0.0)
-    result = finished(widened(value) * factor + summand, residual, at, mask, RELU, RESIDUAL)
-    tl.store(y + at, result.to(value.dtype), mask)
+    value = widened(tl.load(x + at, mask, 0.0))
+    write_held(y, value, residual, at, mask, factor, summand, RELU, RESIDUAL)
+
+
+@triton.jit
+def write_held(
+    y,
+    value,
+    residual,
+    at,
+    mask,
+    factor,
+    summand,
+    RELU: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+):
+    """The same of elements that a program holds, in float32."""
+    result = finished(value * factor + summand, residual, at, mask, RELU, RESIDUAL)
+    tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
 @triton.jit
@@ -139,3 +155,21 @@ def write_grad(dx, dy, x, at, mask, a, b, c, summand, RELU: tl.constexpr):
     """dx = dy·a + x·b + c of some elements, dy being 0 where a Relu behind was closed."""
     grad, value = load_grad(dy, x, at, mask, a, summand, RELU)
     tl.store(dx + at, (grad * a + value * b + c).to(dx.dtype.element_ty), mask)
+
+
+@triton.jit
+def write_held_grad(dx, grad, value, at, mask, factor, inverse, total, slope, rows):
+    """dx = factor·(dy - total/n - x·inverse·slope/n) of elements that a program holds.
+
+    Columns are channels. The mean was taken from x; the slope is Σ dy·x·inverse.
+    """
+    by = (inverse * slope / rows)[None, :]
+    result = factor[None, :] * (grad - (total / rows)[None, :] - value * by)
+    tl.store(dx + at, result.to(dx.dtype.element_ty), mask)
+
+
+@triton.jit
+def store_slopes(dscale, dbias, slope, total, channel, fits):
+    """Leave the gradients of channels' scales and biases."""
+    tl.store(dscale + channel, slope.to(dscale.dtype.element_ty), fits)
+    tl.store(dbias + channel, total.to(dbias.dtype.element_ty), fits)

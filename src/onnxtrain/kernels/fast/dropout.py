@@ -22,11 +22,13 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 from onnxtrain.kernels.rehearsal import rehearsing
 
 BLOCK, WARPS = 1024, 4
 """Elements and warps of a program."""
+FEW, SMALL_BLOCK, SMALL_GROUP = 1 << 18, 512, 4
+"""Elements of a small gradient; of such a one those of a program and of a thread."""
 ROUNDS = 7
 """Rounds of Philox for masks without a seed."""
 HALVES = True
@@ -157,19 +159,30 @@ def _drop(
 
 @Compiled
 @triton.jit
-def _grad(dx, dy, mask, count, scale, PACKED: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
-    first = tl.program_id(0).to(tl.int64) * B
+def _grad(
+    dx,
+    dy,
+    mask,
+    count,
+    scale,
+    PACKED: tl.constexpr,
+    WHOLE: tl.constexpr,
+    G: tl.constexpr,
+    B: tl.constexpr,
+):
+    first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     group = tl.arange(0, B // G)
     lane = (group * G)[:, None] + tl.arange(0, G)[None, :]
-    there = lane < count - first
-    value = tl.load(dy + first + lane, there, 0.0).to(tl.float32)
+    there = None if WHOLE else lane < count - first
+    value = tl.load(dy + first + lane) if WHOLE else tl.load(dy + first + lane, there, 0.0)
     if PACKED:
-        place = first // 8 + group * G // 8
-        octet = tl.load(as_bytes(mask) + place, group * G < count - first, 0)
+        place = as_bytes(mask) + (first // 8 + group * G // 8)
+        octet = tl.load(place) if WHOLE else tl.load(place, group * G < count - first, 0)
         kept = (octet.to(tl.int32)[:, None] >> lane % 8) & 1
     else:
-        kept = tl.load(as_bytes(mask) + first + lane, there, 0).to(tl.int32)
-    value = tl.where(kept != 0, value * scale, 0.0)
+        place = as_bytes(mask) + first + lane
+        kept = tl.load(place) if WHOLE else tl.load(place, there, 0)
+    value = tl.where(kept != 0, value.to(tl.float32) * scale, 0.0)
     tl.store(dx + first + lane, value.to(dx.dtype.element_ty), there)
 
 
@@ -292,16 +305,19 @@ def draws(seed: int, block: int) -> list[int]:
 
 def drop_grad(dy: Tensor, mask: Tensor, rate: float, out: Tensor | None = None) -> Tensor:
     """dx = dy / (1 - rate) where the mask, of truth values or packed, is true, else 0."""
-    dx = torch.empty_like(dy) if out is None else out
-    _grad[(cdiv(dy.numel(), BLOCK),)](
+    dx, count = torch.empty_like(dy) if out is None else out, dy.numel()
+    small = count <= FEW
+    group, block = (SMALL_GROUP, SMALL_BLOCK) if small else (16 // dy.dtype.itemsize, BLOCK)
+    _grad[(cdiv(count, block),)](
         dx,
         dy,
         mask,
-        dy.numel(),
+        count,
         1 / (1 - rate),
         mask.dtype is torch.uint32,
-        16 // dy.dtype.itemsize,
-        BLOCK,
+        whole_blocks(count, block),
+        group,
+        block,
         num_warps=WARPS,
     )
     return dx

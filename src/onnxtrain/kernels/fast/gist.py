@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import NATIVE, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 
 GROUPS, FEW_GROUPS, WARPS = 256, 128, 4
 """Groups of a program, of one of a small tensor, and warps of each."""
@@ -21,8 +21,8 @@ FEW = 1 << 16
 GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 2048, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
-FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP = 1 << 18, 512, 4
-"""Elements up to which a tensor is small; of such a one those of a program, and of a thread."""
+FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 2, 8
+"""Elements up to which a tensor is small; of such a one those of a program and of a thread."""
 
 
 @triton.jit
@@ -57,11 +57,11 @@ def _of_byte(code):
 
 @Compiled
 @triton.jit
-def _each(out, x, count, HOW: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
-    first = tl.program_id(0).to(tl.int64) * B
+def _each(out, x, count, HOW: tl.constexpr, WHOLE: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
+    first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     at = (tl.arange(0, B // G) * G)[:, None] + tl.arange(0, G)[None, :]
-    there = at < count - first
-    value = tl.load(x + first + at, there, 0)
+    there = None if WHOLE else at < count - first
+    value = tl.load(x + first + at) if WHOLE else tl.load(x + first + at, there, 0)
     if HOW == "positive":
         value = value > 0
     elif HOW == "to byte":
@@ -255,11 +255,13 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
-    if x.numel() <= FEW_ELEMENTS:
-        group, block = SMALL_GROUP, SMALL_BLOCK
+    count, of = x.numel(), out.dtype.itemsize
+    if count <= FEW_ELEMENTS:
+        group, block, warps = SMALL_GROUP, SMALL_BLOCK, SMALL_WARPS
     else:
-        group, block = 16 // max(x.dtype.itemsize, out.dtype.itemsize), BLOCK[out.dtype.itemsize]
-    _each[(cdiv(x.numel(), block),)](out, x, x.numel(), how, group, block, num_warps=WARPS)
+        group, block, warps = 16 // max(x.dtype.itemsize, of), BLOCK[of], WARPS
+    cut = (whole_blocks(count, block), group, block)
+    _each[(cdiv(count, block),)](out, x, count, how, *cut, num_warps=warps)
     return out
 
 

@@ -38,6 +38,11 @@ def cdiv(n: int, part: int) -> int:
     return -(-n // part)
 
 
+def whole_blocks(count: int, block: int) -> bool:
+    """Whether so many elements fill all blocks, and 32 bits are enough to count them."""
+    return count % block == 0 and count < 1 << 31
+
+
 def power(n: int) -> int:
     """The smallest power of two that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
