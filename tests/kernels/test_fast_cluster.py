@@ -57,14 +57,15 @@ def test_parts_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     axis, cpu = module("axis"), torch.device("cpu")
     monkeypatch.setattr(axis, "part_of", lambda size, most: min(axis.power(size), most))
     cut = axis.parts_of.__wrapped__
-    found = {size: tuple(cut(size, 8192, 32768, 4, cpu)) for size in (16384, 20000)}
+    found = {size: tuple(cut(size, 8192, 32768, (8192, 4), cpu)) for size in (16384, 20000)}
     assert found == {16384: (1, 16384, 1), 20000: (3, 8192, 1)}
     monkeypatch.setattr(axis, "largest", lambda device: 16)
     sizes = 300, 20000, 131072, 131073, 262145
-    rows = [cut(size, 8192, 16384, 4, cpu) for size in sizes]
+    rows = [cut(size, 8192, 16384, (8192, 4), cpu) for size in sizes]
     assert rows == [(1, 512, 1), (4, 8192, 4), (16, 8192, 16), (16, 16384, 16), (36, 8192, 4)]
     assert [row.at_once for row in rows] == [True, True, True, True, False]
-    assert tuple(cut(131073, 8192, 8192, 8, cpu)) == (24, 8192, 8)
+    assert tuple(cut(131073, 8192, 8192, (8192, 8), cpu)) == (24, 8192, 8)
+    assert tuple(cut(262145, 8192, 16384, (16384, 2), cpu)) == (18, 16384, 2)
 
 
 def test_parts_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,23 +69,26 @@ class Parts(NamedTuple):
 
 
 @functools.cache
-def parts_of(size: int, part: int, longest: int, together: int, device: torch.device) -> Parts:
+def parts_of(
+    size: int, part: int, longest: int, several: tuple[int, int], device: torch.device
+) -> Parts:
     """One part of a short row; of a long one as many as a cluster has, longer ones if need be.
 
-    The longest rows are cut for several clusters of so many programs together.
+    The longest rows are cut for several clusters: elements of a part, and programs of a cluster.
     """
     if row_part(size, part) >= size:
         return Parts(1, power(size), 1)
-    count, most = cdiv(size, part), largest(device)
+    most = largest(device)
     if most == 1:
-        return Parts(count, part, 1)
+        return Parts(cdiv(size, part), part, 1)
     length = part
     while length <= longest:
         if cdiv(size, length) <= most:
             count = power(cdiv(size, length))
             return Parts(count, length, count)
         length *= 2
-    return Parts(cdiv(count, together) * together, part, together)
+    length, together = several
+    return Parts(cdiv(size, length * together) * together, length, together)
 
 
 def tile_of(x: Tensor, size: int, inner: int, most: int) -> tuple[int, int]:

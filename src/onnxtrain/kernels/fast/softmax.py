@@ -7,6 +7,7 @@ their largest values and sums.
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
@@ -16,6 +17,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import LOG2_E, log_two, reciprocal, two_to, unchanged, widened
 from onnxtrain.kernels.fast.axis import (
     LONGEST_ROW_OF_ONE,
+    Parts,
     extent,
     one_of_few,
     parts_of,
@@ -48,20 +50,32 @@ SHORT_ROW = 128
 ALONE = 1024
 """Elements of rows of which a program has one."""
 PART = 8192
-PART_LAUNCHES = {
-    2: {8192: (4, 72), 16384: (4, 96), 32768: (8, 80)},
-    4: {8192: (4, 96), 16384: (8, 96)},
-}
-"""Warps of a part and registers of a thread, by the bytes of an element and the part's length."""
-ODD_LAUNCHES = {2: {8192: (4, 72), 16384: (8, 96)}, 4: PART_LAUNCHES[4]}
-"""The same for rows that are not of whole groups of 16 bytes: elements are read one by one."""
-CLUSTER = 8
-"""Programs of a cluster of which a row has several."""
 LONGEST_ROW = 1 << 20
 LN_2 = tl.constexpr(0.6931471805599453)
 TILE = 32768
 TILE_PER_THREAD = 64
 TILE_REGISTERS = {2: 64, 4: 128}
+
+
+class Cutting(NamedTuple):
+    """How long rows may be cut.
+
+    Attributes:
+        launches: Warps of a part and registers of a thread, by the length of a part.
+        several: Length of a part and programs of a cluster where a row has several clusters.
+    """
+
+    launches: dict[int, tuple[int, int]]
+    several: tuple[int, int]
+
+
+CUTTING = {
+    2: Cutting({8192: (4, 72), 16384: (4, 96), 32768: (8, 80)}, (16384, 2)),
+    4: Cutting({8192: (4, 96), 16384: (8, 96)}, (8192, 2)),
+}
+"""By the bytes of an element."""
+ODD_CUTTING = {2: Cutting({8192: (4, 72), 16384: (8, 96)}, (8192, 8)), 4: CUTTING[4]}
+"""The same for rows that are not of whole groups of 16 bytes: elements are read one by one."""
 
 
 @triton.jit
@@ -205,7 +219,7 @@ def takes(x: Tensor, axis: int) -> bool:
         return False
     size, inner = extent(x, axis)
     if inner == 1:
-        cut = parts_of(size, PART, max(_part_launches(x, size)), CLUSTER, x.device)
+        cut, _ = _cut(x, size)
         return cut.at_once or fits(cut.number, x, 4)
     tall, _ = tile_of(x, size, inner, TILE)
     return fits(cdiv(size, tall), x, 1) and one_of_few(size, inner)
@@ -242,16 +256,17 @@ def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     _long_rows(y, x, size, log)
 
 
-def _part_launches(x: Tensor, size: int) -> dict[int, tuple[int, int]]:
-    """Lengths that a row's parts may have, with the warps and registers of each."""
+def _cut(x: Tensor, size: int) -> tuple[Parts, Cutting]:
+    """How a long row is cut."""
     of = x.dtype.itemsize
-    return (ODD_LAUNCHES if size * of % 16 else PART_LAUNCHES)[of]
+    cutting = (ODD_CUTTING if size * of % 16 else CUTTING)[of]
+    return parts_of(size, PART, max(cutting.launches), cutting.several, x.device), cutting
 
 
 def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
-    rows, of, launches = x.numel() // size, x.dtype.itemsize, _part_launches(x, size)
-    cut = parts_of(size, PART, max(launches), CLUSTER, x.device)
-    threads, registers = launches[cut.size]
+    rows, of = x.numel() // size, x.dtype.itemsize
+    cut, cutting = _cut(x, size)
+    threads, registers = cutting.launches[cut.size]
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](
         y,

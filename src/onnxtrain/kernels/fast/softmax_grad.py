@@ -166,7 +166,7 @@ def takes(y: Tensor, axis: int) -> bool:
         return False
     (size, inner), of = extent(y, axis), y.dtype.itemsize
     if inner == 1:
-        cut = parts_of(size, PART, LONGEST_PART[of], CLUSTER, y.device)
+        cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
         return cut.at_once or fits(cut.number, y, 3)
     tall, _ = tile_of(y, size, inner, TILE[of])
     return fits(cdiv(size, tall), y, 1) and one_of_few(size, inner)
@@ -204,7 +204,7 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 
 def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows, of = y.numel() // size, y.dtype.itemsize
-    cut = parts_of(size, PART, LONGEST_PART[of], CLUSTER, y.device)
+    cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](
         dx,
