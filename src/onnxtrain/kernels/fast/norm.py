@@ -27,6 +27,12 @@ TWICE = 4096
 BLOCK, BLOCK_WARPS = 2048, 16
 
 
+@triton.jit
+def _of_columns(vector, column, fits):
+    """What all rows have in common, which stays in the cache while these go through it."""
+    return widened(tl.load(vector + column, fits, 0.0, eviction_policy="evict_last"))[None, :]
+
+
 @Compiled
 @triton.jit
 def _normalize(
@@ -61,8 +67,8 @@ def _normalize(
     if SKIP:
         value += widened(tl.load(skip + at, mask, 0.0))
     if EXTRA:
-        value += widened(tl.load(extra + column, fits, 0.0))[None, :]
-    weight = widened(tl.load(scale + column, fits, 0.0))[None, :]
+        value += _of_columns(extra, column, fits)
+    weight = _of_columns(scale, column, fits)
     if SKIP:
         tl.store(total + at, value.to(total.dtype.element_ty), mask)
     if CENTRED:
@@ -75,7 +81,7 @@ def _normalize(
     tl.store(inverse + row, inv, row < rows)
     result = value * inv[:, None] * weight
     if SHIFT:
-        result += widened(tl.load(shift + column, fits, 0.0))[None, :]
+        result += _of_columns(shift, column, fits)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
