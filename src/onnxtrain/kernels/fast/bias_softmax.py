@@ -16,7 +16,7 @@ from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.dropout import as_bytes, kept_of
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
-from onnxtrain.kernels.fast.softmax import _finite, _raised
+from onnxtrain.kernels.fast.softmax_steps import finite, raised
 
 TOGETHER = 1024
 """Elements of a program with several rows."""
@@ -59,7 +59,7 @@ def _rows(
         bias_row = (first + below) // repeats if INNER else (first + below) % repeats
     value = widened(tl.load(x + at, there, float("-inf")))
     value += widened(tl.load(bias + bias_row.to(tl.int64) * columns + column, there, 0.0))
-    value = _raised(value, _finite(tl.max(value, 1))[:, None])
+    value = raised(value, finite(tl.max(value, 1))[:, None])
     value *= reciprocal(tl.sum(value, 1))[:, None]
     tl.store(y + at, value.to(y.dtype.element_ty), there)
 
@@ -91,8 +91,8 @@ def _dropped(
     bias_row = row // repeats if INNER else row % repeats
     value = tl.load(x + at, there, float("-inf")).to(tl.float32)
     value += tl.load(bias + bias_row * columns + column, there, 0.0).to(tl.float32)
-    top = _finite(tl.max(tl.max(value, 2), 1))[:, None, None]
-    value = _raised(value, top)
+    top = finite(tl.max(tl.max(value, 2), 1))[:, None, None]
+    value = raised(value, top)
     value *= reciprocal(tl.sum(tl.sum(value, 2), 1))[:, None, None]
     tl.store(soft + at, value.to(soft.dtype.element_ty), there)
     if DRAWN:

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, log_two, reciprocal, two_to, unchanged, widened
+from onnxtrain.kernels.fast import softmax_shifted
+from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import (
     LONGEST_ROW_OF_ONE,
     Parts,
@@ -34,13 +35,20 @@ from onnxtrain.kernels.fast.exchange import (
     collect,
     entered,
     fits,
-    joined,
     leave,
     of_row,
     turn,
     words_for,
 )
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.softmax_steps import (
+    all_joined,
+    finite,
+    not_kept,
+    raised,
+    result_of,
+    result_of_held,
+)
 
 TOGETHER = {2: 4096, 4: 2048}
 """Elements of a program with several rows, by the bytes of one; of long rows' parts, and tiles."""
@@ -51,7 +59,6 @@ ALONE = 1024
 """Elements of rows of which a program has one."""
 PART = 8192
 LONGEST_ROW = 1 << 20
-LN_2 = tl.constexpr(0.6931471805599453)
 TILE = 32768
 TILE_PER_THREAD = 64
 TILE_REGISTERS = {2: 64, 4: 128}
@@ -74,35 +81,6 @@ CUTTING = {
     4: Cutting({8192: (4, 96), 16384: (8, 96)}, (8192, 2)),
 }
 """By the bytes of an element."""
-ODD_CUTTING = {2: Cutting({8192: (4, 72), 16384: (8, 96)}, (8192, 8)), 4: CUTTING[4]}
-"""The same for rows that are not of whole groups of 16 bytes: elements are read one by one."""
-
-
-@triton.jit
-def _finite(top):
-    """A largest value that can be subtracted from what is not larger."""
-    return tl.where(top == float("-inf"), 0.0, top)
-
-
-@triton.jit
-def _raised(x, top):
-    return two_to((x - top) * LOG2_E)
-
-
-@triton.jit
-def _result(x, top, total, LOG: tl.constexpr):
-    return x - top - tl.log(total) if LOG else _raised(x, top) * reciprocal(total)
-
-
-@triton.jit
-def _held_result(held, top, total, LOG: tl.constexpr):
-    """The same; for 16 bits by fewer instructions that are exact enough."""
-    if held.dtype == tl.float32:
-        y = _result(held, top, total, LOG)
-    else:
-        x, length = widened(held), log_two(total)
-        y = x - top - length * LN_2 if LOG else two_to((x - top) * LOG2_E - length)
-    return y
 
 
 @Compiled
@@ -119,25 +97,9 @@ def _rows(
 ):
     at, mask = whole_rows(rows, columns, WHOLE, R, C)
     value = tl.load(x + at, mask, float("-inf")).to(tl.float32)
-    top = _finite(tl.max(value, 1))[:, None]
-    total = tl.sum(_raised(value, top), 1)[:, None]
-    tl.store(y + at, _result(value, top, total, LOG).to(y.dtype.element_ty), mask)
-
-
-@triton.jit
-def _largest(held, zero):
-    """The largest values along the first axis, and what was held, of which there is no copy."""
-    top = tl.max(held, 0).to(tl.float32)
-    if held.dtype != tl.bfloat16:  # pairs of these are compared as they are
-        held = unchanged(held, zero)
-    return top, held
-
-
-@triton.jit
-def _joined(tops, sums):
-    """The largest value of all parts, and the sum of all, along the first axis."""
-    top, total = joined(tops, sums)
-    return _finite(top), total
+    top = finite(tl.max(value, 1))[:, None]
+    total = tl.sum(raised(value, top), 1)[:, None]
+    tl.store(y + at, result_of(value, top, total, LOG).to(y.dtype.element_ty), mask)
 
 
 @Compiled
@@ -160,12 +122,13 @@ def _parts(
     mask = column < columns
     at = row * columns + column
     held = tl.load(x + at, mask, float("-inf"))
-    top, held = _largest(held, zero)
-    total = tl.sum(_raised(widened(held), _finite(top)), 0)
+    top = tl.max(held, 0).to(tl.float32)
+    held = not_kept(held, zero)
+    total = tl.sum(raised(widened(held), finite(top)), 0)
     tops, sums = of_row(words, box, row, part, top, total, PARTS, P, S)
-    top, total = _joined(tops, sums)
+    top, total = all_joined(tops, sums)
     held = unchanged(held, zero)
-    result = _held_result(held, top, total, LOG)
+    result = result_of_held(held, top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
@@ -195,19 +158,20 @@ def _columns(
     mask = (place < size) & (column < inner)
     at = tile // across * (size * inner) + (place.to(tl.int64) * inner + column)
     held = tl.load(x + at, mask, float("-inf"))
-    top, held = _largest(held, zero)
-    total = tl.sum(_raised(widened(held), _finite(top)[None, :]), 0)
+    top = tl.max(held, 0).to(tl.float32)
+    held = not_kept(held, zero)
+    total = tl.sum(raised(widened(held), finite(top)[None, :]), 0)
     if PARTS > 1:
         lane = tl.arange(0, W)
         leave(words + 1 + number * W + lane, top, total)
         other = tl.arange(0, P)[:, None]
         seen = words + 1 + (tile * PARTS + other) * W + lane[None, :]
         tops, sums = collect(seen, other + lane[None, :] * 0 < PARTS)
-        top, total = _joined(tl.where(other < PARTS, tops, float("-inf")), sums)
+        top, total = all_joined(tl.where(other < PARTS, tops, float("-inf")), sums)
     else:
-        top = _finite(top)
+        top = finite(top)
     held = unchanged(held, zero)
-    result = _held_result(held, top[None, :], total[None, :], LOG)
+    result = result_of_held(held, top[None, :], total[None, :], LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
@@ -248,18 +212,20 @@ def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
 def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     rows, of = x.numel() // size, x.dtype.itemsize
     part, together, threads = _rows_together(rows, size, of)
+    if part >= size and softmax_shifted.shifted(size):
+        cut = Parts(1, part, 1)
+        softmax_shifted.softmax(y, x, size, cut, threads, None, log)
+        return
     if part >= size:
         grid = (cdiv(rows, together),)
-        cut = (part == size, together, part)
-        _rows[grid](y, x, rows, size, log, *cut, num_warps=threads)
+        _rows[grid](y, x, rows, size, log, part == size, together, part, num_warps=threads)
         return
     _long_rows(y, x, size, log)
 
 
 def _cut(x: Tensor, size: int) -> tuple[Parts, Cutting]:
     """How a long row is cut."""
-    of = x.dtype.itemsize
-    cutting = (ODD_CUTTING if size * of % 16 else CUTTING)[of]
+    cutting = CUTTING[x.dtype.itemsize]
     return parts_of(size, PART, max(cutting.launches), cutting.several, x.device), cutting
 
 
@@ -267,6 +233,9 @@ def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     rows, of = x.numel() // size, x.dtype.itemsize
     cut, cutting = _cut(x, size)
     threads, registers = cutting.launches[cut.size]
+    if softmax_shifted.shifted(size):
+        softmax_shifted.softmax(y, x, size, cut, threads, registers, log)
+        return
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](
         y,

@@ -13,9 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, two_to, unchanged, widened
+from onnxtrain.kernels.fast import softmax_shifted
+from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import (
     LONGEST_ROW_OF_ONE,
+    Parts,
     extent,
     one_of_few,
     parts_of,
@@ -38,6 +40,7 @@ from onnxtrain.kernels.fast.exchange import (
     words_for,
 )
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 
 TOGETHER = 1024
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
@@ -52,17 +55,6 @@ LONGEST_ROW = 1 << 20
 TILE = {2: 32768, 4: 16384}
 TILE_PER_THREAD = {2: 64, 4: 32}
 TILE_REGISTERS = 128
-
-
-@triton.jit
-def _term(dy, y, LOG: tl.constexpr):
-    """What is summed along the axis."""
-    return dy if LOG else dy * y
-
-
-@triton.jit
-def _result(dy, y, total, LOG: tl.constexpr):
-    return dy - two_to(y * LOG2_E) * total if LOG else y * (dy - total)
 
 
 @Compiled
@@ -82,8 +74,8 @@ def _rows(
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
     wide, out = dy_in.to(tl.float32), y_in.to(tl.float32)
-    total = tl.sum(_term(wide, out, LOG), 1)[:, None]
-    tl.store(dx + at, _result(wide, out, total, LOG).to(dy_in.dtype), mask)
+    total = tl.sum(grad_term(wide, out, LOG), 1)[:, None]
+    tl.store(dx + at, grad_of(wide, out, total, LOG).to(dy_in.dtype), mask)
 
 
 @Compiled
@@ -108,12 +100,12 @@ def _parts(
     at = row * columns + column
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
-    own = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
+    own = tl.sum(grad_term(widened(dy_in), widened(y_in), LOG), 0)
     one = tl.full((), 1.0, tl.float32)
     _, sums = of_row(words, box, row, part, one, own, PARTS, P, S)
     total = tl.sum(sums, 0)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
-    result = _result(widened(dy_in), widened(y_in), total, LOG)
+    result = grad_of(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
@@ -145,7 +137,7 @@ def _columns(
     at = tile // across * (size * inner) + (place.to(tl.int64) * inner + column)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
-    total = tl.sum(_term(widened(dy_in), widened(y_in), LOG), 0)
+    total = tl.sum(grad_term(widened(dy_in), widened(y_in), LOG), 0)
     if PARTS > 1:
         lane = tl.arange(0, W)
         leave_one(words + 1 + number * W + lane, total)
@@ -154,7 +146,7 @@ def _columns(
         _, sums = collect(words + 1 + (tile * PARTS + other) * W + lane[None, :], there)
         total = tl.sum(tl.where(there, sums, 0.0), 0)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
-    result = _result(widened(dy_in), widened(y_in), total[None, :], LOG)
+    result = grad_of(widened(dy_in), widened(y_in), total[None, :], LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
 
 
@@ -194,10 +186,13 @@ def _rows_together(rows: int, size: int) -> tuple[int, int, int]:
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows = y.numel() // size
     part, together, threads = _rows_together(rows, size)
+    if part >= size and softmax_shifted.shifted(size):
+        cut = Parts(1, part, 1)
+        softmax_shifted.softmax_grad(dx, dy, y, size, cut, threads, None, log)
+        return
     if part >= size:
         grid = (cdiv(rows, together),)
-        cut = (part == size, together, part)
-        _rows[grid](dx, dy, y, rows, size, log, *cut, num_warps=threads)
+        _rows[grid](dx, dy, y, rows, size, log, part == size, together, part, num_warps=threads)
         return
     _long_rows(dx, dy, y, size, log)
 
@@ -205,6 +200,10 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows, of = y.numel() // size, y.dtype.itemsize
     cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
+    threads, registers = cut.size // PART * PART_WARPS, PART_REGISTERS[of]
+    if softmax_shifted.shifted(size):
+        softmax_shifted.softmax_grad(dx, dy, y, size, cut, threads, registers, log)
+        return
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](
         dx,
@@ -219,8 +218,8 @@ def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
         cut.size,
         cut.together,
         cut.block(of),
-        num_warps=cut.size // PART * PART_WARPS,
-        maxnreg=PART_REGISTERS[of],
+        num_warps=threads,
+        maxnreg=registers,
     )
 
 
