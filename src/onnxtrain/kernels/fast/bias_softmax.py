@@ -28,6 +28,7 @@ ALONE = {2: (1024, 32), 4: (512, 16)}
 @triton.jit
 def _places(rows, columns, R: tl.constexpr, K: tl.constexpr, G: tl.constexpr):
     """Rows, groups of a row, where the elements lie, which of them there are, and columns."""
+    columns = columns // G * G  # so that the compiler knows it
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None, None]
     group = tl.arange(0, K)[None, :, None]
     column = group * G + tl.arange(0, G)[None, None, :]
@@ -47,8 +48,10 @@ def _rows(
     ONE: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
+    G: tl.constexpr,
 ):
     """ONE: all rows of a program have the same bias."""
+    columns = columns // G * G  # so that the compiler knows it
     first = tl.program_id(0) * R
     below, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     there = (first + below < rows) & (column < columns)
@@ -88,6 +91,7 @@ def _dropped(
     G: tl.constexpr,
 ):
     row, group, at, there, column = _places(rows, columns, R, K, G)
+    columns = columns // G * G
     bias_row = row // repeats if INNER else row % repeats
     value = tl.load(x + at, there, float("-inf")).to(tl.float32)
     value += tl.load(bias + bias_row * columns + column, there, 0.0).to(tl.float32)
@@ -142,6 +146,7 @@ def bias_softmax(x: Tensor, bias: Tensor, inner: bool) -> Tensor:
         one,
         together,
         width,
+        16 // x.dtype.itemsize,
         num_warps=warps(width * together, per_thread),
     )
     return y

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import NamedTuple
 
 import torch
@@ -38,6 +39,8 @@ LAUNCHES = {2: Launch(128, 64, 4, 8, 1), 4: Launch(256, 32, 4, 12, 1)}
 """By the bytes of an element."""
 FEW, FEW_LAUNCH = 1 << 24, Launch(128, 64, 4, 2, 5)
 """Elements of 16 bits up to which fewer programs wait less for each other, and these."""
+KNOWN = 16
+"""Where rows of a multiple of so many elements begin is known to the compiler."""
 READ_ONCE = "evict_first"
 """What is only read must not drive out of the cache what others have left there."""
 WRITING = {2: Launch(256, 16, 4, 9, 3), 4: Launch(256, 16, 4, 8, 2)}
@@ -64,11 +67,35 @@ class Strips(NamedTuple):
     sums: Sums
 
 
+def rows_in_one(rows: int, columns: int) -> int:
+    """Rows that are taken as one, so that each of these begins where wide loads may begin.
+
+    Only whole ones are: if some were left, 1.
+    """
+    together = KNOWN // math.gcd(columns, KNOWN)
+    return 1 if rows % together else together
+
+
+def takes(rows: int, columns: int) -> bool:
+    """Whether wide loads are possible; where they are not, torch takes less time for sums alone."""
+    return columns * rows_in_one(rows, columns) % KNOWN == 0
+
+
 @functools.lru_cache(1024)
 def strips_of(
-    plan: Launch, rows: int, columns: int, itemsize: int, device: torch.device, matrices: int = 1
+    plan: Launch,
+    rows: int,
+    columns: int,
+    itemsize: int,
+    device: torch.device,
+    matrices: int = 1,
+    in_one: int = 1,
 ) -> Strips:
-    """Strips of several matrices of one shape."""
+    """Strips of several matrices of one shape, or of one with some rows in one.
+
+    Sums of the latter are shares of the columns' sums, as those of other parts are.
+    """
+    rows, columns = rows // in_one, columns * in_one
     width = min(plan.strip // itemsize, power(columns))
     across, every = matrices * cdiv(columns, width), matrices * columns
     wanted = max(1, multiprocessors(device) * plan.programs // across)
@@ -79,7 +106,7 @@ def strips_of(
         parts * every,
         (overlaps(device), plan.stages, plan.rows, width),
         {"num_warps": plan.warps, "maxnreg": registers},
-        sums_of(1, every, parts, device),
+        sums_of(1, every // in_one, parts * in_one, device),
     )
 
 
@@ -93,6 +120,7 @@ def _strips(
     bias,
     rows,
     columns,
+    period,
     KIND: tl.constexpr,
     BIAS: tl.constexpr,
     KEPT: tl.constexpr,
@@ -105,7 +133,7 @@ def _strips(
     column, fits = strip(columns, C)
     total = tl.zeros((R, C), tl.float32)
     if BIAS:
-        shift = tl.load(bias + column, fits, 0.0).to(tl.float32)[None, :]
+        shift = tl.load(bias + column % period, fits, 0.0).to(tl.float32)[None, :]
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
         at, mask = places(first, rows, columns, column, fits, WHOLE, R)
         value = widened(tl.load(dy + at, mask, 0.0, eviction_policy=KEPT))
@@ -149,12 +177,14 @@ def _sums(
     plan: Launch,
 ) -> Tensor:
     rows, device = dy.numel() // columns, dy.device
-    strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device)
+    in_one = rows_in_one(rows, columns)
+    strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device, in_one=in_one)
     out = torch.empty(columns, dtype=dtype, device=device)
     shares = MEMORY.of((strips.numbers,), device)
     shift = x if bias is None else bias
-    whole = columns % strips.cut[-1] == 0
-    values = (rows, columns, kind, bias is not None, "" if kind else READ_ONCE, whole, *strips.cut)
-    _strips[strips.grid](shares, dx, dy, x, shift, *values, **strips.options)
+    across = columns * in_one
+    shape = (rows // in_one, across, columns)
+    flags = (kind, bias is not None, "" if kind else READ_ONCE, across % strips.cut[-1] == 0)
+    _strips[strips.grid](shares, dx, dy, x, shift, *shape, *flags, *strips.cut, **strips.options)
     strips.sums.add(out, shares)
     return out

@@ -54,7 +54,7 @@ def _grad(
     inverse,
     residual,
     rows,
-    columns,
+    columns: tl.constexpr,
     CENTRED: tl.constexpr,
     RESIDUAL: tl.constexpr,
     SUMMED: tl.constexpr,

@@ -213,8 +213,7 @@ def _last_axis(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     rows, of = x.numel() // size, x.dtype.itemsize
     part, together, threads = _rows_together(rows, size, of)
     if part >= size and softmax_shifted.shifted(size):
-        cut = Parts(1, part, 1)
-        softmax_shifted.softmax(y, x, size, cut, threads, None, log)
+        softmax_shifted.short_rows((y, x), size, log)
         return
     if part >= size:
         grid = (cdiv(rows, together),)
@@ -234,7 +233,7 @@ def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
     cut, cutting = _cut(x, size)
     threads, registers = cutting.launches[cut.size]
     if softmax_shifted.shifted(size):
-        softmax_shifted.softmax(y, x, size, cut, threads, registers, log)
+        softmax_shifted.long_rows((y, x), size, cut, threads, registers, log)
         return
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](

@@ -17,7 +17,6 @@ from onnxtrain.kernels.fast import softmax_shifted
 from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import (
     LONGEST_ROW_OF_ONE,
-    Parts,
     extent,
     one_of_few,
     parts_of,
@@ -187,8 +186,7 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows = y.numel() // size
     part, together, threads = _rows_together(rows, size)
     if part >= size and softmax_shifted.shifted(size):
-        cut = Parts(1, part, 1)
-        softmax_shifted.softmax_grad(dx, dy, y, size, cut, threads, None, log)
+        softmax_shifted.short_rows((dx, dy, y), size, log)
         return
     if part >= size:
         grid = (cdiv(rows, together),)
@@ -202,7 +200,7 @@ def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
     threads, registers = cut.size // PART * PART_WARPS, PART_REGISTERS[of]
     if softmax_shifted.shifted(size):
-        softmax_shifted.softmax_grad(dx, dy, y, size, cut, threads, registers, log)
+        softmax_shifted.long_rows((dx, dy, y), size, cut, threads, registers, log)
         return
     launch = _parts if cut.together == 1 else _clusters
     launch[(rows * cut.number // cut.together,)](

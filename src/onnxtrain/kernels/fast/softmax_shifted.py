@@ -1,10 +1,14 @@
 """Softmax along rows that begin anywhere, and its gradient: in groups of 16 bytes all the same.
 
 Groups count from the last whole one before the row. The first and the last, of which the row has
-only a part, are read element by element by the row's first program.
+only a part, are read element by element. A short row (or several) is one program's; of a long one
+the ends are its first program's.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -16,7 +20,7 @@ from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.exchange import entered, of_row, words_for
 from onnxtrain.kernels.fast.held import ends_of
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.softmax_steps import (
     all_joined,
     finite,
@@ -28,14 +32,114 @@ from onnxtrain.kernels.fast.softmax_steps import (
     result_of_held,
 )
 
-SHORT = 512
-"""Elements of rows that are left to others."""
+SHORTEST = 17
+"""Elements of the shortest row that is taken; a shorter one is hardly more than its ends."""
 KNOWN = 16
 """Rows of a multiple of so many elements begin at whole groups, and the compiler knows it."""
+TOGETHER, PER_THREAD, FEWER = 1024, {2: 32, 4: 16}, 16
+"""Elements of a program with several rows; of a thread, by the bytes of one; if gradients' are."""
+WIDE = {2: {8192: (4, 72), 16384: (4, 96)}, 4: {16384: (16, 64)}}
+"""Warps and registers for long rows, as for parts of longer ones."""
 
 
 @triton.jit
-def _groups(
+def _rows(rows, columns, ENDS: tl.constexpr, R: tl.constexpr, K: tl.constexpr, W: tl.constexpr):
+    """Where this program's groups begin; places and which there are, of whole groups and of ends.
+
+    Only where its first row begins takes 64 bits.
+    """
+    first = tl.program_id(0).to(tl.int64) * R
+    base = first * columns // W * W
+    below = tl.arange(0, R)
+    there = (first + below < rows)[:, None]
+    start = (first * columns - base).to(tl.int32) + below * columns
+    begin = (start // W * W)[:, None]
+    lead, group = start[:, None] - begin, tl.arange(0, K)[None, :] * W
+    whole = there & (group >= lead) & (group + W <= lead + columns)
+    at = (begin + group)[:, :, None] + tl.arange(0, W)[None, None, :]
+    end, cut = at, whole
+    if ENDS:
+        groups = (lead + columns + W - 1) // W
+        end, cut = ends_of((lead, columns, groups, 0), groups, W)
+        end, cut = begin + end, there & cut
+    return base, at, whole[:, :, None], end, cut
+
+
+@triton.jit
+def _row_sums(tile):
+    return tl.sum(tl.sum(tile, 2), 1)
+
+
+@Compiled
+@triton.jit
+def _forward_rows(
+    y,
+    x,
+    zero,
+    rows,
+    columns,
+    LOG: tl.constexpr,
+    ENDS: tl.constexpr,
+    R: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+):
+    base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
+    x += base
+    y += base
+    held = tl.load(x + at, whole, float("-inf"))
+    top = tl.max(tl.max(held, 2), 1).to(tl.float32)
+    if ENDS:
+        ends = tl.load(x + end, cut, float("-inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(ends, 1))
+    top = finite(top)
+    held = not_kept(held, zero)
+    total = _row_sums(raised(widened(held), top[:, None, None]))
+    if ENDS:
+        total += tl.sum(raised(ends, top[:, None]), 1)
+    held = unchanged(held, zero)
+    result = result_of_held(held, top[:, None, None], total[:, None, None], LOG)
+    tl.store(y + at, result.to(y.dtype.element_ty), whole)
+    if ENDS:
+        result = result_of(ends, top[:, None], total[:, None], LOG)
+        tl.store(y + end, result.to(y.dtype.element_ty), cut)
+
+
+@Compiled
+@triton.jit
+def _backward_rows(
+    dx,
+    dy,
+    y,
+    zero,
+    rows,
+    columns,
+    LOG: tl.constexpr,
+    ENDS: tl.constexpr,
+    R: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+):
+    base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
+    dx += base
+    dy += base
+    y += base
+    dy_in, y_in = tl.load(dy + at, whole, 0.0), tl.load(y + at, whole, 0.0)
+    total = _row_sums(grad_term(widened(dy_in), widened(y_in), LOG))
+    if ENDS:
+        dy_end = tl.load(dy + end, cut, 0.0).to(tl.float32)
+        y_end = tl.load(y + end, cut, 0.0).to(tl.float32)
+        total += tl.sum(grad_term(dy_end, y_end, LOG), 1)
+    dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
+    result = grad_of(widened(dy_in), widened(y_in), total[:, None, None], LOG)
+    tl.store(dx + at, result.to(dx.dtype.element_ty), whole)
+    if ENDS:
+        result = grad_of(dy_end, y_end, total[:, None], LOG)
+        tl.store(dx + end, result.to(dx.dtype.element_ty), cut)
+
+
+@triton.jit
+def _part(
     words,
     columns,
     PARTS: tl.constexpr,
@@ -44,24 +148,17 @@ def _groups(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
-    """Row and part of this program, and its box; where groups begin; places and which there are.
-
-    They are those of whole groups, and those of both ends.
-    """
-    if PARTS == 1:
-        row, part, box = tl.program_id(0).to(tl.int64), 0, 0
-    else:
-        row, part, box = entered(words, PARTS, S)
+    """Row, part and box of this program; where its row's groups begin; and the rest as above."""
+    row, part, box = entered(words, PARTS, S)
     start = row * columns
     base = start // W * W
     lead = (start - base).to(tl.int32)
-    group = strewn(part, PARTS, C // W, B // W)
-    whole = (group * W >= lead) & (group * W + W <= lead + columns)
-    place = group[:, None] * W + tl.arange(0, W)[None, :]
+    group = strewn(part, PARTS, C // W, B // W) * W
+    whole = (group >= lead) & (group + W <= lead + columns)
+    at = group[:, None] + tl.arange(0, W)[None, :]
     groups = (lead + columns + W - 1) // W
-    own = groups if PARTS == 1 else tl.where(part == 0, groups, 0)
-    end, cut = ends_of((lead, columns, groups, 0), own, W)
-    return (row, part, box), base, (place, whole[:, None]), (end, cut)
+    end, cut = ends_of((lead, columns, groups, 0), tl.where(part == 0, groups, 0), W)
+    return row, part, box, base, at, whole[:, None], end, cut
 
 
 @triton.jit
@@ -85,10 +182,7 @@ def _forward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
-    here, base, groups, both = _groups(words, columns, PARTS, C, S, B, W)
-    row, part, box = here
-    at, whole = groups
-    end, cut = both
+    row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     x += base
     y += base
     held = tl.load(x + at, whole, float("-inf"))
@@ -97,11 +191,8 @@ def _forward(
     top = tl.maximum(top, tl.max(ends, 0))
     held = not_kept(held, zero)
     total = _sum(raised(widened(held), finite(top))) + tl.sum(raised(ends, finite(top)), 0)
-    if PARTS > 1:
-        tops, sums = of_row(words, box, row, part, top, total, PARTS, P, S)
-        top, total = all_joined(tops, sums)
-    else:
-        top = finite(top)
+    tops, sums = of_row(words, box, row, part, top, total, PARTS, P, S)
+    top, total = all_joined(tops, sums)
     result = result_of_held(unchanged(held, zero), top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), whole)
     tl.store(y + end, result_of(ends, top, total, LOG).to(y.dtype.element_ty), cut)
@@ -124,22 +215,18 @@ def _backward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
-    here, base, groups, both = _groups(words, columns, PARTS, C, S, B, W)
-    row, part, box = here
-    at, whole = groups
-    end, cut = both
+    row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     dx += base
     dy += base
     y += base
     dy_in, y_in = tl.load(dy + at, whole, 0.0), tl.load(y + at, whole, 0.0)
     dy_end = tl.load(dy + end, cut, 0.0).to(tl.float32)
     y_end = tl.load(y + end, cut, 0.0).to(tl.float32)
-    total = _sum(grad_term(widened(dy_in), widened(y_in), LOG))
-    total += tl.sum(grad_term(dy_end, y_end, LOG), 0)
-    if PARTS > 1:
-        one = tl.full((), 1.0, tl.float32)
-        _, sums = of_row(words, box, row, part, one, total, PARTS, P, S)
-        total = tl.sum(sums, 0)
+    own = _sum(grad_term(widened(dy_in), widened(y_in), LOG))
+    own += tl.sum(grad_term(dy_end, y_end, LOG), 0)
+    one = tl.full((), 1.0, tl.float32)
+    _, sums = of_row(words, box, row, part, one, own, PARTS, P, S)
+    total = tl.sum(sums, 0)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
     result = grad_of(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dx.dtype.element_ty), whole)
@@ -152,46 +239,51 @@ _backward_clusters = Compiled(InClusters(_backward.function, "S"))
 
 def shifted(size: int) -> bool:
     """Whether rows of so many elements are taken: they may begin inside a group."""
-    return size > SHORT and size % KNOWN != 0
+    return size >= SHORTEST and size % KNOWN != 0
 
 
-def softmax(
-    y: Tensor, x: Tensor, size: int, cut: Parts, warps: int, registers: int | None, log: bool
+class Launch(NamedTuple):
+    """Rows of a program, its warps, and most registers of a thread."""
+
+    together: int
+    warps: int
+    most: int | None
+
+
+@functools.lru_cache(1024)
+def _launch_of(rows: int, size: int, of: int, gradient: bool) -> Launch:
+    """How rows of so many elements of so many bytes are taken."""
+    part = power(size)
+    if not gradient and part in WIDE[of]:
+        return Launch(1, *WIDE[of][part])
+    together = spread(max(1, TOGETHER // part), rows)
+    per_thread = FEWER if gradient and together > 1 else PER_THREAD[of]
+    return Launch(together, warps(part * together, per_thread), None)
+
+
+def short_rows(tensors: tuple[Tensor, ...], size: int, log: bool) -> None:
+    """Write the softmax of rows, of (y, x), or its gradient, of (dx, dy, y)."""
+    kernel = _forward_rows if len(tensors) == 2 else _backward_rows
+    rows, of = tensors[0].numel() // size, tensors[0].dtype.itemsize
+    together, threads, most = _launch_of(rows, size, of, len(tensors) == 3)
+    cut = (size * of % 16 != 0, together, power(cdiv(size * of, 16)), 16 // of)
+    options = {"num_warps": threads, "maxnreg": most}
+    kernel[(cdiv(rows, together),)](*tensors, 0, rows, size, log, *cut, **options)
+
+
+def long_rows(
+    tensors: tuple[Tensor, ...], size: int, cut: Parts, threads: int, most: int, log: bool
 ) -> None:
-    """Write the softmax of rows that are cut like this, or its logarithm."""
-    launch = _forward if cut.together == 1 else _forward_clusters
-    _launched(launch, (y, x), size, cut, warps, registers, log)
-
-
-def softmax_grad(
-    dx: Tensor,
-    dy: Tensor,
-    y: Tensor,
-    size: int,
-    cut: Parts,
-    warps: int,
-    registers: int | None,
-    log: bool,
-) -> None:
-    """Write the gradient of the same."""
-    launch = _backward if cut.together == 1 else _backward_clusters
-    _launched(launch, (dx, dy, y), size, cut, warps, registers, log)
-
-
-def _launched(
-    launch: Compiled,
-    tensors: tuple[Tensor, ...],
-    size: int,
-    cut: Parts,
-    warps: int,
-    registers: int | None,
-    log: bool,
-) -> None:
-    like = tensors[0]
+    """The same of rows that are cut into parts."""
+    pair, like = len(tensors) == 2, tensors[0]
+    if cut.together == 1:
+        launch = _forward if pair else _backward
+    else:
+        launch = _forward_clusters if pair else _backward_clusters
     rows, of = like.numel() // size, like.dtype.itemsize
     launch[(rows * cut.number // cut.together,)](
         *tensors,
-        like if cut.number == 1 else words_for(rows, cut, like),
+        words_for(rows, cut, like),
         0,
         size,
         log,
@@ -201,6 +293,6 @@ def _launched(
         cut.together,
         cut.block(of),
         16 // of,
-        num_warps=warps,
-        maxnreg=registers,
+        num_warps=threads,
+        maxnreg=most,
     )
