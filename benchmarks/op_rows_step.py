@@ -141,7 +141,7 @@ def norm_grad_rows() -> Iterator[Row]:
 
 
 def column_rows() -> Iterator[Row]:
-    shapes = [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304)]
+    shapes = [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304), (65536, 1000)]
     for rows, columns in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)

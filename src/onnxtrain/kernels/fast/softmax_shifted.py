@@ -32,12 +32,18 @@ from onnxtrain.kernels.fast.softmax_steps import (
     result_of_held,
 )
 
-SHORTEST = 17
-"""Elements of the shortest row that is taken; a shorter one is hardly more than its ends."""
+SHORTEST = 5
+"""Elements of the shortest row that is taken."""
 KNOWN = 16
 """Rows of a multiple of so many elements begin at whole groups, and the compiler knows it."""
-TOGETHER, PER_THREAD, FEWER = 1024, {2: 32, 4: 16}, 16
-"""Elements of a program with several rows; of a thread, by the bytes of one; if gradients' are."""
+NARROW = 128
+"""Elements up to which groups are smaller if these have no ends, or less of them."""
+SMALLER = {16: 2, 64: 4}
+"""Elements of such a group in rows of an odd length, up to so many."""
+TOGETHER, FEWER = 1024, 512
+"""Elements of a program with several rows; in float32 where these are narrower than ``NARROW``."""
+GROUPS, MOST = 4, 16
+"""Groups of a thread; elements of a thread in gradients of several rows, at most."""
 WIDE = {2: {8192: (4, 72), 16384: (4, 96)}, 4: {16384: (16, 64)}}
 """Warps and registers for long rows, as for parts of longer ones."""
 
@@ -238,35 +244,55 @@ _backward_clusters = Compiled(InClusters(_backward.function, "S"))
 
 
 def shifted(size: int) -> bool:
-    """Whether rows of so many elements are taken: they may begin inside a group."""
-    return size >= SHORTEST and size % KNOWN != 0
+    """Whether rows of so many elements are taken: the compiler does not know where they begin.
+
+    It does if they are as long as a tile.
+    """
+    return size >= SHORTEST and size % KNOWN != 0 and size != power(size)
 
 
 class Launch(NamedTuple):
-    """Rows of a program, its warps, and most registers of a thread."""
+    """Rows of a program, groups of a row, elements of a group; warps; registers of a thread."""
 
     together: int
+    groups: int
+    width: int
     warps: int
     most: int | None
+
+
+def _width(size: int, of: int) -> int:
+    """Elements of a group."""
+    widest, even = 16 // of, size & -size
+    if size > NARROW:
+        return widest
+    if even > 1:
+        return min(even, widest)
+    return next((width for most, width in SMALLER.items() if size <= most), widest)
 
 
 @functools.lru_cache(1024)
 def _launch_of(rows: int, size: int, of: int, gradient: bool) -> Launch:
     """How rows of so many elements of so many bytes are taken."""
-    part = power(size)
+    width = _width(size, of)
+    groups = power(cdiv(size, width))
+    part = groups * width
     if not gradient and part in WIDE[of]:
-        return Launch(1, *WIDE[of][part])
-    together = spread(max(1, TOGETHER // part), rows)
-    per_thread = FEWER if gradient and together > 1 else PER_THREAD[of]
-    return Launch(together, warps(part * together, per_thread), None)
+        return Launch(1, groups, width, *WIDE[of][part])
+    all_rows = FEWER if of == 4 and part < NARROW else TOGETHER
+    together = spread(max(1, all_rows // part), rows)
+    per_thread = GROUPS * width
+    if gradient and together > 1:
+        per_thread = min(per_thread, MOST)
+    return Launch(together, groups, width, warps(part * together, per_thread), None)
 
 
 def short_rows(tensors: tuple[Tensor, ...], size: int, log: bool) -> None:
     """Write the softmax of rows, of (y, x), or its gradient, of (dx, dy, y)."""
     kernel = _forward_rows if len(tensors) == 2 else _backward_rows
     rows, of = tensors[0].numel() // size, tensors[0].dtype.itemsize
-    together, threads, most = _launch_of(rows, size, of, len(tensors) == 3)
-    cut = (size * of % 16 != 0, together, power(cdiv(size * of, 16)), 16 // of)
+    together, groups, width, threads, most = _launch_of(rows, size, of, len(tensors) == 3)
+    cut = (size % width != 0, together, groups, width)
     options = {"num_warps": threads, "maxnreg": most}
     kernel[(cdiv(rows, together),)](*tensors, 0, rows, size, log, *cut, **options)
 
