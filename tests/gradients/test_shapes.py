@@ -7,11 +7,11 @@ import onnx
 import pytest
 import torch
 
-from onnxtrain.errors import GraphError, NodeError
+from onnxtrain.errors import GraphError
 from onnxtrain.testing import gradcheck, trials
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.gradcheck import Point
-from onnxtrain.testing.model import Value, draw, one_node_model
+from onnxtrain.testing.model import Value, one_node_model
 from onnxtrain.types import FLOATS, DataType
 
 _FLOATS = {int(dtype) for dtype in FLOATS}
@@ -30,11 +30,6 @@ REFUSAL = (
 ROWS = [
     case for case in trials.in_type(DataType.DOUBLE) if not str(case).startswith(INFERRED_WRONGLY)
 ]
-
-
-def _has_vector(case: Case) -> bool:
-    values = draw(case, DataType.DOUBLE)
-    return any(isinstance(value, torch.Tensor) and value.ndim == 1 for value in values)
 
 
 def _symbolic(value: onnx.ValueInfoProto) -> None:
@@ -82,10 +77,6 @@ def test_unknown_sizes_and_ranks_change_no_gradient(case: Case) -> None:
             _same(at, expected, _symbolic)
         return
     _same(at, expected, _symbolic)
-    if case.op in ("MatMul", "FusedMatMul") and _has_vector(case):
-        with pytest.raises(NodeError):  # without a rank, operands are taken for matrices
-            _same(at, expected, _unranked)
-        return
     if case.op in NEEDS_RANKS:
         with pytest.raises(GraphError, match=REFUSAL):
             _same(at, expected, _unranked)

@@ -10,20 +10,21 @@ from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS
 
+Flags = tuple[int, int]
+"""Which of two factors are transposed."""
+
 
 @gradient("MatMul")
 def matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dA = dY·Bᵀ, dB = Aᵀ·dY; batch dimensions that were broadcast are summed back."""
     a, b = operands(node)
     rank_a, rank_b = rank_of(a), rank_of(b)
-    if rank_a == 1 or rank_b == 1:
-        return _with_vectors(op, a, b, dy)
     if rank_a == 2 and rank_b == 2:
         return [_product(op, dy, b, trans_b=1), _product(op, a, dy, trans_a=1)]
-    da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
-    if rank_b == 2 and (rank_a is not None or op.opset >= 11):
+    if rank_b == 2 and rank_a != 1 and (rank_a is not None or op.opset >= 11):
+        da = op.unbroadcast(op.FusedMatMul(dy, b, transB=1, _domain=MS), to=a)
         return [da, _product(op, _rows(op, a, rank_a), _rows(op, dy, rank_a), trans_a=1)]
-    return [da, op.unbroadcast(op.FusedMatMul(a, dy, transA=1, _domain=MS), to=b)]
+    return [*_factors(op, a, b, dy)]
 
 
 def _product(
@@ -43,10 +44,41 @@ def _rows(op: Ops, x: ir.Value, rank: int | None) -> ir.Value:
     return op.Flatten(x, axis=-1 if rank is None else rank - 1)
 
 
+def _factors(
+    op: Ops,
+    a: ir.Value,
+    b: ir.Value,
+    dy: ir.Value,
+    trans: Flags = (0, 0),
+    alpha: float | None = None,
+) -> list[ir.Value]:
+    """Gradients of α·op(A)·op(B), where each may be a vector."""
+    ranks = rank_of(a), rank_of(b)
+    if None in ranks:
+        return _of_any_rank(op, a, b, dy, trans, alpha)
+    return (_with_vectors if 1 in ranks else _of_matrices)(op, a, b, dy, trans, alpha)
+
+
+def _of_matrices(
+    op: Ops, a: ir.Value, b: ir.Value, dy: ir.Value, trans: Flags, alpha: float | None
+) -> list[ir.Value]:
+    """Batch dimensions that were broadcast are summed back."""
+    (trans_a, trans_b), options = trans, {"alpha": alpha, "_domain": MS}
+    if trans_a:
+        da = op.FusedMatMul(b, dy, transA=trans_b, transB=1, **options)
+    else:
+        da = op.FusedMatMul(dy, b, transB=1 - trans_b, **options)
+    if trans_b:
+        db = op.FusedMatMul(dy, a, transA=1, transB=trans_a, **options)
+    else:
+        db = op.FusedMatMul(a, dy, transA=1 - trans_a, **options)
+    return [op.unbroadcast(da, to=a), op.unbroadcast(db, to=b)]
+
+
 def _with_vectors(
-    op: Ops, a: ir.Value, b: ir.Value, dy: ir.Value, alpha: float | None = None
-) -> list[Grad]:
-    """A vector counts as a row on the left and as a column on the right."""
+    op: Ops, a: ir.Value, b: ir.Value, dy: ir.Value, trans: Flags, alpha: float | None
+) -> list[ir.Value]:
+    """A vector counts as a row on the left and as a column on the right; it is not transposed."""
     row, column = rank_of(a) == 1, rank_of(b) == 1
     if column:
         dy = op.unsqueeze(dy, [_last(op, dy)])
@@ -54,10 +86,40 @@ def _with_vectors(
         dy = op.unsqueeze(dy, [_last(op, dy) - 1])
     matrix_a = op.unsqueeze(a, [0]) if row else a
     matrix_b = op.unsqueeze(b, [1]) if column else b
-    da = op.FusedMatMul(dy, matrix_b, transB=1, alpha=alpha, _domain=MS)
-    db = op.FusedMatMul(matrix_a, dy, transA=1, alpha=alpha, _domain=MS)
-    da, db = op.unbroadcast(da, to=matrix_a), op.unbroadcast(db, to=matrix_b)
+    trans = 0 if row else trans[0], 0 if column else trans[1]
+    da, db = _of_matrices(op, matrix_a, matrix_b, dy, trans, alpha)
     return [op.squeeze(da, [0]) if row else da, op.squeeze(db, [1]) if column else db]
+
+
+def _of_any_rank(
+    op: Ops, a: ir.Value, b: ir.Value, dy: ir.Value, trans: Flags, alpha: float | None
+) -> list[ir.Value]:
+    """Vectors are found by the run: a size of 1 is put in where their second axis would be.
+
+    It stands where a transposition brings it to the side that it has in a vector.
+    """
+    one_a, one_b = _one_if_vector(op, a), _one_if_vector(op, b)
+    size_a, size_b = op.shape(a), op.shape(b)
+    size_a = op.Concat(*([size_a, one_a] if trans[0] else [one_a, size_a]), axis=0)
+    size_b = op.Concat(*([one_b, size_b] if trans[1] else [size_b, one_b]), axis=0)
+    size_y = op.Concat(op.shape(dy), one_b, axis=0)
+    before, last = _part(op, size_y, 0, -1), _part(op, size_y, -1, 2**31 - 1)
+    matrix_a, matrix_b = op.reshape_exactly(a, size_a), op.reshape_exactly(b, size_b)
+    dy = op.reshape_exactly(dy, op.Concat(before, one_a, last, axis=0))
+    da, db = _of_matrices(op, matrix_a, matrix_b, dy, trans, alpha)
+    return [op.reshape_like(da, a), op.reshape_like(db, b)]
+
+
+def _one_if_vector(op: Ops, x: ir.Value) -> ir.Value:
+    """[1] for a vector and [] for others: the first of [1, *sizes], if it is among the last two."""
+    return _part(op, op.Concat(op.ints([1]), op.shape(x), axis=0), -2, 1)
+
+
+def _part(op: Ops, x: ir.Value, start: int, end: int) -> ir.Value:
+    """x[start:end] of a list of sizes."""
+    if op.opset >= 10:
+        return op.Slice(x, op.ints([start]), op.ints([end]))
+    return op.Slice(x, starts=[start], ends=[end])
 
 
 def _last(op: Ops, x: ir.Value) -> int:
@@ -95,22 +157,11 @@ def fused_matmul(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Y = α·op(A)·op(B), with the last two dimensions transposed or the batch moved inwards."""
     a, b = operands(node)
     alpha = attribute(node, "alpha", 1.0)
-    if rank_of(a) == 1 or rank_of(b) == 1:
-        return _with_vectors(op, a, b, dy, alpha)
     batch_a, batch_b = attribute(node, "transBatchA", 0), attribute(node, "transBatchB", 0)
     plain_a = _batch_outside(op, a) if batch_a else a
     plain_b = _batch_outside(op, b) if batch_b else b
-    trans_a, trans_b = attribute(node, "transA", 0), attribute(node, "transB", 0)
-    options = {"alpha": alpha, "_domain": MS}
-    if trans_a:
-        da = op.FusedMatMul(plain_b, dy, transA=trans_b, transB=1, **options)
-    else:
-        da = op.FusedMatMul(dy, plain_b, transB=1 - trans_b, **options)
-    if trans_b:
-        db = op.FusedMatMul(dy, plain_a, transA=1, transB=trans_a, **options)
-    else:
-        db = op.FusedMatMul(plain_a, dy, transA=1 - trans_a, **options)
-    da, db = op.unbroadcast(da, to=plain_a), op.unbroadcast(db, to=plain_b)
+    trans = attribute(node, "transA", 0), attribute(node, "transB", 0)
+    da, db = _factors(op, plain_a, plain_b, dy, trans, alpha)
     return [_batch_inside(op, da) if batch_a else da, _batch_inside(op, db) if batch_b else db]
 
 
