@@ -17,13 +17,14 @@ OFFLINE = {
     "types": set(),
     "errors": set(),
     "unrunnable": {"types"},
+    "files": BASE,  # how any file is written: entirely, or not at all
     "amp": BASE,  # numbers only: how much to scale a loss, for whoever runs the steps
     "graph": BASE,
-    "gradients": BASE | {"graph", "unrunnable"},
+    "gradients": BASE | {"files", "graph", "unrunnable"},
     "transforms": BASE | {"graph", "gradients"},
-    "formats": BASE | {"graph", "transforms"},
+    "formats": BASE | {"files", "graph", "transforms"},
     "onnxblock": BASE | {"graph", "gradients", "transforms", "formats"},
-    "artifacts": BASE | {"graph", "gradients", "transforms", "formats", "onnxblock"},
+    "artifacts": BASE | {"files", "graph", "gradients", "transforms", "formats", "onnxblock"},
 }
 """What each package of the half without torch may import."""
 ONLINE = {

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import onnxtrain
-from onnxtrain.formats import staging
+from onnxtrain.files import staging
 from onnxtrain.formats.native import read_native
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")

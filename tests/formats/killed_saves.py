@@ -2,11 +2,11 @@
 
     python killed_saves.py SCENARIO FOLDER [--interrupt | --twice]
 
-For each line that the save executes in ``onnxtrain.formats``, a forked process saves and kills
-itself there (``--interrupt``: is interrupted there, as by Ctrl-C). What a reader then finds must be
-the old content or the new, with nothing left over. With ``--twice`` the process that repairs a save
-that was cut off is killed at each of its lines as well. Prints, as JSON, how often the old and the
-new content were found.
+For each line that the save executes in ``onnxtrain.files`` and ``onnxtrain.formats``, a forked
+process saves and kills itself there (``--interrupt``: is interrupted there, as by Ctrl-C). What a
+reader then finds must be the old content or the new, with nothing left over. With ``--twice`` the
+process that repairs a save that was cut off is killed at each of its lines as well. Prints, as
+JSON, how often the old and the new content were found.
 
 Only checkpoints need NumPy, which is imported for them alone: a small process is forked faster.
 """
@@ -23,10 +23,11 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
 
+import onnxtrain.files
 import onnxtrain.formats
-from onnxtrain.formats.files import atomic_write, atomic_write_pair, finish_pending, open_pair
+from onnxtrain.files.atomic import atomic_write, atomic_write_pair, finish_pending, open_pair
 
-SOURCES = os.path.dirname(onnxtrain.formats.__file__)
+SOURCES = tuple(os.path.dirname(p.__file__) for p in (onnxtrain.files, onnxtrain.formats))
 STOPPED = 9
 Save = Callable[[pathlib.Path], object]
 

@@ -16,8 +16,8 @@ from typing import BinaryIO
 import pytest
 
 from onnxtrain.errors import CheckpointError, SaveError
-from onnxtrain.formats import files, staging
-from onnxtrain.formats.files import atomic_write, atomic_write_pair, finish_pending, open_pair
+from onnxtrain.files import atomic, staging
+from onnxtrain.files.atomic import atomic_write, atomic_write_pair, finish_pending, open_pair
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork, file modes or flock")
 
@@ -65,7 +65,7 @@ def test_readers_never_see_a_mixture(tmp_path, data):
     path = tmp_path / "ckpt"
     code = """
         import sys
-        from onnxtrain.formats.files import atomic_write_pair
+        from onnxtrain.files.atomic import atomic_write_pair
         always = sys.argv[3] == "True"
         for i in range(int(sys.argv[2])):
             content = b"%d" % i
@@ -86,7 +86,7 @@ def test_readers_never_see_a_mixture(tmp_path, data):
 
 DYING_SAVE = """
     import os, sys
-    from onnxtrain.formats.files import atomic_write, atomic_write_pair
+    from onnxtrain.files.atomic import atomic_write, atomic_write_pair
     def dying(handle):
         handle.write(b"half")
         handle.flush()
@@ -154,9 +154,9 @@ def test_a_committed_save_does_not_come_back(tmp_path):
     atomic_write_pair(path, b"old", b"old data")
     code = """
         import os, sys
-        from onnxtrain.formats import files
-        files._publish = lambda *args: os._exit(1)
-        files.atomic_write_pair(sys.argv[1], b"committed", b"committed data")
+        from onnxtrain.files import atomic
+        atomic._publish = lambda *args: os._exit(1)
+        atomic.atomic_write_pair(sys.argv[1], b"committed", b"committed data")
     """
     run(code, path)
     assert len(names(tmp_path)) == 4
@@ -188,7 +188,7 @@ def test_data_is_kept_for_a_commit_that_comes_late(tmp_path, monkeypatch):
     (tmp_path / f".ckpt.{'0' * 16}.with-data").write_bytes(b"new")
     (tmp_path / f".ckpt.{'0' * 16}.data").write_bytes(b"new data")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_markers", lambda final: [])
+        patch.setattr(atomic, "_markers", lambda final: [])
         finish_pending(path)
     assert content(path) == (b"new", b"new data")
 
@@ -203,7 +203,7 @@ def test_a_save_that_cannot_be_completed(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "not yours")
 
     monkeypatch.setattr(os, "replace", refuse)
-    monkeypatch.setattr("onnxtrain.formats.files._ATTEMPTS", 2)
+    monkeypatch.setattr("onnxtrain.files.atomic._ATTEMPTS", 2)
     with pytest.raises(CheckpointError, match="may not be completed"):
         content(path)
     with pytest.raises(SaveError, match="not yours"):

@@ -15,14 +15,9 @@ from typing import BinaryIO
 import pytest
 
 from onnxtrain.errors import SaveError
-from onnxtrain.formats import files, staging
-from onnxtrain.formats.files import (
-    ArtifactPaths,
-    atomic_write,
-    atomic_write_pair,
-    data_path,
-    open_pair,
-)
+from onnxtrain.files import atomic, staging
+from onnxtrain.files.atomic import atomic_write, atomic_write_pair, data_path, open_pair
+from onnxtrain.formats.names import ArtifactPaths
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork, file modes or flock")
 not_root = pytest.mark.skipif(
@@ -202,7 +197,7 @@ def test_limit_on_the_size_of_files(tmp_path):
     atomic_write_pair(path, b"old", b"old data")
     code = """
         import resource, sys
-        from onnxtrain.formats.files import atomic_write, atomic_write_pair
+        from onnxtrain.files.atomic import atomic_write, atomic_write_pair
         from onnxtrain.errors import SaveError
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         for save in (atomic_write, lambda p, c: atomic_write_pair(p, b"new", c)):
@@ -295,7 +290,7 @@ def test_a_pair_and_then_none(tmp_path):
 @pytest.fixture
 def without_locks(monkeypatch):
     """As on Windows, and on file systems without locks."""
-    for module in (files, staging):
+    for module in (atomic, staging):
         monkeypatch.setattr(module, "lock", lambda handle, wait: False)
 
 

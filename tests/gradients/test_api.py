@@ -1,8 +1,10 @@
 """Gradient graphs as a user asks for them: names, seeds, sums, and gradients of gradients."""
 
+import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import onnx
@@ -195,8 +197,30 @@ def test_the_builder_of_the_reference(tmp_path: pathlib.Path) -> None:
     assert outputs(made) == ["l", "w_grad", "x_grad"]
     builder.save(tmp_path / "grad.onnx")
     assert run(onnx.load(tmp_path / "grad.onnx"), x=[1, 2])["w_grad"].tolist() == [6, 32]
-    with pytest.raises(SaveError, match="cannot write"):
+    with pytest.raises(SaveError, match="cannot save"):
         builder.save(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+def test_the_builder_keeps_the_old_file_if_the_disk_is_full(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "grad.onnx"
+    path.write_bytes(b"old")
+    code = f"""
+        import resource
+        from onnxtrain.errors import SaveError
+        from onnxtrain.gradients import GradientGraphBuilder
+
+        builder = GradientGraphBuilder({proto(LINE).SerializeToString()!r}, ["l"], ["w"], "l")
+        builder.build()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        try:
+            builder.save({str(path)!r})
+        except SaveError:
+            raise SystemExit(7)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert run.returncode == 7
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_builder_without_a_loss_takes_gradients() -> None:

@@ -12,7 +12,8 @@ import onnx
 
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, ModelError, ParameterError
-from onnxtrain.formats.files import ArtifactPaths, atomic_write
+from onnxtrain.files.atomic import atomic_write
+from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction

@@ -45,8 +45,9 @@ def export(
     Adapters (fit --lora) are merged into the weights, or written as FILE.onnx_adapter with the
     model that takes them beside it.
     """
-    from onnxtrain.formats.files import ArtifactPaths, data_path
+    from onnxtrain.files.atomic import data_path
     from onnxtrain.formats.models import save_model
+    from onnxtrain.formats.names import ArtifactPaths
     from onnxtrain.formats.native import looks_like
     from onnxtrain.graph.load import load_model, load_source
 

@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, Protocol
 
 from onnxtrain.errors import SaveError
-from onnxtrain.formats.files import atomic_write
+from onnxtrain.files.atomic import atomic_write
 
 Entry = dict[str, Any]
 """Figures by name, with the update (``step``) after which they were taken."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnxtrain.cli.charts import COLOURS, FAINT, Points, chart, is_steep
 from onnxtrain.cli.metrics import shown
 from onnxtrain.errors import OnnxTrainError
-from onnxtrain.formats.files import atomic_write
+from onnxtrain.files.atomic import atomic_write
 
 if TYPE_CHECKING:
     from onnxtrain.cli.asked import Run

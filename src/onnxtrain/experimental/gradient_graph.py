@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.errors import ModelError
-from onnxtrain.formats.files import atomic_write
+from onnxtrain.files.atomic import atomic_write
 from onnxtrain.gradients.api import build_gradient_graph
 
 LossFunction = Callable[[Any, Any], Tensor]

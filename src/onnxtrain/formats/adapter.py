@@ -11,8 +11,8 @@ import flatbuffers
 import numpy as np
 
 from onnxtrain.errors import CheckpointError
+from onnxtrain.files.atomic import atomic_write, loading
 from onnxtrain.formats.arrays import Array, check_shape, from_raw, storable
-from onnxtrain.formats.files import atomic_write, loading
 from onnxtrain.formats.odtc.data import ELEMENT_TYPES
 from onnxtrain.formats.odtc.flatbuffer import Buffer, Table
 

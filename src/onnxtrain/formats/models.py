@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
-from onnxtrain.formats.files import atomic_write, atomic_write_pair
 from onnxtrain.graph.load import Source
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import write_back

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxtrain.errors import CheckpointError
+from onnxtrain.files.atomic import atomic_write, finish_pending, loading
 from onnxtrain.formats.arrays import (
     Array,
     check_shape,
@@ -27,7 +28,6 @@ from onnxtrain.formats.arrays import (
     read_raw,
     storable,
 )
-from onnxtrain.formats.files import atomic_write, finish_pending, loading
 from onnxtrain.formats.odtc.schema import IDENTIFIER
 
 FORMAT = "onnxtrain-checkpoint"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pathlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
-from onnxtrain.errors import GraphError, ParameterError, SaveError
+from onnxtrain.errors import GraphError, ParameterError
+from onnxtrain.files.atomic import atomic_write
 from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.gradients.signals import is_signal
@@ -283,14 +283,10 @@ class GradientGraphBuilder:
         return bytes(self._built.SerializeToString())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model with gradients to a file.
+        """Write the model with gradients to a file; a crash leaves the old file or the new one.
 
         Raises:
             GraphError: before ``build``.
             SaveError: if the file cannot be written.
         """
-        data = self.get_model()
-        try:
-            pathlib.Path(path).write_bytes(data)
-        except OSError as error:
-            raise SaveError(f"cannot write '{path}': {error.strerror or error}") from error
+        atomic_write(path, self.get_model())

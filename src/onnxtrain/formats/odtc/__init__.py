@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from onnxtrain.errors import CheckpointError
-from onnxtrain.formats.files import atomic_write, atomic_write_pair, loading, open_pair
+from onnxtrain.files.atomic import atomic_write, atomic_write_pair, loading, open_pair
 from onnxtrain.formats.odtc.data import CheckpointData, OptimizerGroup
 from onnxtrain.formats.odtc.reader import decode, has_external_data
 from onnxtrain.formats.odtc.writer import EXTERNAL_THRESHOLD, encode

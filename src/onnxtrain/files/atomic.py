@@ -1,4 +1,4 @@
-"""Names of the files of a training run, and how they are written: entirely, or not at all.
+"""Files are written entirely, or not at all.
 
 A checkpoint may be two files that belong together, ``path`` and ``path.data``. Both are written
 under other names and forced to disk. The new main file is then renamed to a marker: that single
@@ -9,17 +9,15 @@ main file) can be repeated by whoever comes next if its process dies.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import os
-import pathlib
 import secrets
 import sys
 import time
 from collections.abc import Iterator
 
 from onnxtrain.errors import CheckpointError, SaveError
-from onnxtrain.formats.staging import (
+from onnxtrain.files.staging import (
     Content,
     abandoned_files,
     is_at,
@@ -31,54 +29,12 @@ from onnxtrain.formats.staging import (
     written,
 )
 
-TRAINING_MODEL = "training_model.onnx"
-EVAL_MODEL = "eval_model.onnx"
-OPTIMIZER_MODEL = "optimizer_model.onnx"
-CHECKPOINT = "checkpoint"
-NOMINAL_CHECKPOINT = "nominal_checkpoint"
-
 _STAGED = "tmp"
 _STAGED_DATA = "data"
 _WITH_DATA = "with-data"
 _WITHOUT_DATA = "without-data"
 _ATTEMPTS = 200
 _PAUSE = 0.01
-
-
-@dataclasses.dataclass(frozen=True)
-class ArtifactPaths:
-    """Where the artifacts of one model lie: in ``folder``, each name led by ``prefix``."""
-
-    folder: pathlib.Path
-    prefix: str = ""
-
-    @property
-    def training_model(self) -> pathlib.Path:
-        """Forward, loss, backward and gradient accumulation."""
-        return self._path(TRAINING_MODEL)
-
-    @property
-    def eval_model(self) -> pathlib.Path:
-        """Forward and loss."""
-        return self._path(EVAL_MODEL)
-
-    @property
-    def optimizer_model(self) -> pathlib.Path:
-        """The update of all parameters."""
-        return self._path(OPTIMIZER_MODEL)
-
-    @property
-    def checkpoint(self) -> pathlib.Path:
-        """The parameters."""
-        return self._path(CHECKPOINT)
-
-    @property
-    def nominal_checkpoint(self) -> pathlib.Path:
-        """The names and element types of the parameters, without their values."""
-        return self._path(NOMINAL_CHECKPOINT)
-
-    def _path(self, name: str) -> pathlib.Path:
-        return self.folder / (self.prefix + name)
 
 
 def data_path(path: str | os.PathLike[str]) -> str:
