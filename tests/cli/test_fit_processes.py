@@ -196,6 +196,29 @@ def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ([*FIT, "--processes", "14"], "--batch-size 14"),
+        ([*FIT[:9], "--processes", "33"], "--batch-size 33"),
+        ([*FIXED, "2", "--processes", "3"], "--accumulate 3"),
+    ],
+    ids=["batches of 13", "batches of no given size", "batches of a model"],
+)
+def test_batches_too_small_to_share_start_no_process(folder, cli, monkeypatch, line, cure):
+    onnx.save(classifier(batch=4), "fixed.onnx")
+    monkeypatch.setattr(subprocess, "Popen", None)
+    output = cli(*line, code=1)
+    assert "cannot be shared by" in output and f"give  {cure}  or more, or start fewer" in output
+
+
+def test_what_no_process_could_do_starts_none(folder, cli, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    two = ("--processes", "2")
+    assert "there is no file 'mode.onnx'" in cli("fit", "mode.onnx", *FIT[2:], *two, code=1)
+    assert "not both" in cli(*FIT, "--val-data", "data.npz", *two, code=1)
+
+
+@pytest.mark.parametrize(
     ("number", "send"),
     [(signal.SIGTERM, os.killpg), (signal.SIGHUP, os.killpg), (signal.SIGINT, os.kill)],
     ids=["SIGTERM to all", "SIGHUP to all", "SIGINT to the first one"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,8 @@ def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     slots = slots_of(trainer, goal)
     classes: Classes = {}
     arrays = _arrays(asked.data, trainer, asked, goal, slots, classes)
-    size, fixed = _batch_size(slots, asked.batch_size)
+    firsts = {slot.shape[0] for slot in slots if slot.shape}
+    size, fixed = batch_size(firsts, asked.batch_size)
     _check_size(arrays, asked.batch_size)
     held: dict[str, Any] = {}
     if asked.val_data:
@@ -136,10 +137,14 @@ def _slot(argument: Argument, loss_inputs: Sequence[str]) -> Slot:
     return Slot(argument.name, np.dtype(dtype.numpy()), shape, aliases)
 
 
-def _batch_size(slots: Sequence[Slot], asked: int | None) -> tuple[int, bool]:
-    """The batch size, and whether the model was written for it alone."""
-    sizes = {slot.shape[0] for slot in slots if slot.shape}
-    fixed = {size for size in sizes if size is not None}
+def batch_size(firsts: Collection[int | None], asked: int | None) -> tuple[int, bool]:
+    """The batch size, and whether the model was written for it alone.
+
+    Args:
+        firsts: Sizes of the inputs' first axes, None for free ones.
+        asked: What the user wants, None for any.
+    """
+    fixed = {size for size in firsts if size is not None}
     if len(fixed) > 1:
         raise FeedError(
             f"the inputs of the model have batches of different sizes: {sorted(fixed)}\n"

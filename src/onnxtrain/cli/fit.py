@@ -88,11 +88,12 @@ def fit(
     from onnxtrain.cli.asked import asked
     from onnxtrain.cli.ranks import connected
 
-    if processes is not None and started.wanted(processes):
-        words = context.find_root().command.words  # type: ignore[attr-defined]
-        raise typer.Exit(started.start(processes, words))
     for name in ("context", "processes", "config"):
         del given[name]  # the values of a file are the defaults of the other options by now
+    if processes is not None and started.wanted(processes):
+        started.check(asked(given), processes)
+        words = context.find_root().command.words  # type: ignore[attr-defined]
+        raise typer.Exit(started.start(processes, words))
     with connected(device) as (ranks, given["device"]):
         run(ranks.together(lambda: asked(given)), ranks)
 

@@ -14,6 +14,7 @@ from onnxtrain.cli.fit_options import DEFAULT_LR
 from onnxtrain.cli.loop import Loop
 from onnxtrain.cli.losses import Goal, goal
 from onnxtrain.cli.near import nearest
+from onnxtrain.cli.processes import check_share
 from onnxtrain.cli.ranks import Ranks
 from onnxtrain.cli.recording import JsonLines, Recorder
 from onnxtrain.cli.watch import Watch
@@ -74,12 +75,7 @@ def _size_at_a_time(asked: Run, fed: Feeding, ranks: Ranks) -> int:
         OptionError: if a batch has too few samples for all processes.
     """
     unit = fed.training.order.unit
-    if fed.training.order.batch_size // unit < ranks.size:
-        cure = f"--accumulate {ranks.size}" if unit > 1 else f"--batch-size {ranks.size}"
-        raise OptionError(
-            f"a batch of {fed.training.order.batch_size} samples cannot be shared by {ranks.size} "
-            f"processes\n  give  {cure}  or more, or start fewer processes"
-        )
+    check_share(fed.training.order.batch_size, unit, ranks.size)
     return fed.size if unit > 1 else -(-fed.size // ranks.size)
 
 

@@ -11,10 +11,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from onnxtrain.cli import paths
 from onnxtrain.cli.console import fail
 from onnxtrain.cli.ranks import is_started
 from onnxtrain.cli.stop import wishes
+from onnxtrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from onnxtrain.cli.asked import Run
 
 HOST = "127.0.0.1"
 GRACE = 30.0
@@ -25,6 +31,43 @@ _PAUSE = 0.05
 def wanted(count: int | None) -> bool:
     """Whether processes are to be started: not by those that were started already."""
     return count is not None and count > 1 and not is_started()
+
+
+def check(asked: Run, count: int) -> None:
+    """Refuse what the processes would refuse, as far as the model's inputs tell, before they start.
+
+    Raises:
+        OnnxTrainError: if files are wrong, or a batch has too few samples for all processes.
+    """
+    from onnxtrain.cli.feeding import batch_size
+    from onnxtrain.graph.load import load_model
+
+    paths.check(asked)
+    graph = load_model(asked.model).graph
+    fed = [v for v in graph.inputs if v.name not in graph.initializers and v.uses()]
+    firsts = {v.shape[0] if isinstance(v.shape[0], int) else None for v in fed if v.shape}
+    # inputs that differ may be some that the loss does not need: the processes will see
+    size, fixed = batch_size(firsts if len(firsts) == 1 else (), asked.batch_size)
+    check_share(size * asked.accumulate, size if fixed else 1, count)
+
+
+def check_share(samples: int, unit: int, count: int) -> None:
+    """Refuse a batch that has nothing for one of the processes.
+
+    Args:
+        samples: Samples of a batch.
+        unit: Samples that stay together.
+        count: How many processes there are.
+
+    Raises:
+        OptionError: if there are more of them than units.
+    """
+    if samples // unit < count:
+        cure = f"--accumulate {count}" if unit > 1 else f"--batch-size {count}"
+        raise OptionError(
+            f"a batch of {samples} samples cannot be shared by {count} processes\n"
+            f"  give  {cure}  or more, or start fewer processes"
+        )
 
 
 def start(count: int, words: Sequence[str]) -> int:
