@@ -6,6 +6,7 @@ import re
 import pytest
 
 from onnxtrain.distributed.layout import GroupType, Mesh, partition
+from onnxtrain.errors import OptionError
 
 GLOBAL, DATA, LOCAL, CROSS, HORIZONTAL, PIPELINE = GroupType
 
@@ -76,8 +77,9 @@ def test_every_group_is_listed_once(mesh: Mesh) -> None:
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(OptionError, match=re.escape(message)) as refused:
         Mesh(*sizes)
+    assert isinstance(refused.value, ValueError)
 
 
 @pytest.mark.parametrize("value", [-1, 6])

@@ -15,8 +15,9 @@ import torch.distributed as dist
 
 from distributed.silence import ended, silent_until
 from onnxtrain.distributed.groups import ALONE, Groups, present
-from onnxtrain.distributed.layout import Mesh
+from onnxtrain.distributed.layout import LAUNCHED, Mesh
 from onnxtrain.distributed.torch_groups import TorchGroups, connect
+from onnxtrain.errors import OptionError
 from onnxtrain.testing.processes import WorldError, attempt_world, run_world
 
 
@@ -34,8 +35,30 @@ def test_a_process_alone_has_groups_of_one() -> None:
 
 
 def test_groups_need_torch_distributed() -> None:
-    with pytest.raises(ValueError, match=r"not initialised; call connect\(\)"):
+    with pytest.raises(OptionError, match=r"not initialised; call connect\(\)"):
         TorchGroups(Mesh(2, 2))
+
+
+def test_processes_that_nobody_started_cannot_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OptionError, match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"):
+        connect()
+
+
+@pytest.mark.parametrize("sizes", [{"horizontal": 0}, {"horizontal": 2}, {"pipeline": 0}], ids=str)
+def test_sizes_that_do_not_fit_leave_nothing_connected(
+    sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        values = ("0", "1", "127.0.0.1", str(free.getsockname()[1]))
+    for name, value in zip(LAUNCHED, values, strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    names = {"horizontal": "horizontal_parallel_size", "pipeline": "pipeline_stage_size"}
+    with pytest.raises(OptionError, match="parallel_size"):
+        connect(**{names[key]: size for key, size in sizes.items()})
+    assert not dist.is_initialized()
 
 
 def wrong_mesh(groups: Groups) -> None:
@@ -54,7 +77,7 @@ def test_impossible_places_are_refused(rank: int, timeout: float) -> None:
         def __init__(self) -> None:
             Groups.__init__(self, Mesh(2, 2), rank, timeout)
 
-    with pytest.raises(ValueError, match=r"not in a world of 2|is not positive"):
+    with pytest.raises(OptionError, match=r"not in a world of 2|is not positive"):
         Some()
 
 

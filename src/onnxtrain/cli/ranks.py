@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from onnxtrain.cli.device import checked_device
+from onnxtrain.distributed.layout import LAUNCHED
 from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
@@ -19,13 +20,11 @@ if TYPE_CHECKING:
     from onnxtrain.distributed.groups import Groups
 
 T = TypeVar("T")
-_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What ``torchrun`` tells the processes that it starts."""
 
 
 def is_started() -> bool:
     """Whether this process was started as one of several."""
-    return all(name in os.environ for name in _VARIABLES) and os.environ["WORLD_SIZE"] != "1"
+    return all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
 
 
 def told_rank() -> int:

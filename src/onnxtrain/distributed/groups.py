@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.distributed.layout import GroupType, Mesh
+from onnxtrain.errors import OptionError
 
 TIMEOUT = 1800.0
 """Seconds after which a silent peer is an error, unless told otherwise."""
@@ -22,21 +23,25 @@ class Groups(abc.ABC):
 
     Every transfer works in place on contiguous tensors and ends within the time-out: with its
     result, with ``TimeoutError`` if a peer is silent, or with ``ConnectionError`` if it is gone.
+    What an operator asks for and cannot have is a ``ValueError``, to which its node is added.
 
     Attributes:
         mesh: Which ranks form which groups.
         rank: The rank of this process in the world.
         timeout: Seconds that a transfer may take.
         device: Where point-to-point payloads travel from and to.
+
+    Raises:
+        OptionError: if the rank is not one of the mesh's, or the time-out is not positive.
     """
 
     device = torch.device("cpu")
 
     def __init__(self, mesh: Mesh, rank: int, timeout: float = TIMEOUT) -> None:
         if not 0 <= rank < mesh.world_size:
-            raise ValueError(f"rank {rank} is not in a world of {mesh.world_size}")
+            raise OptionError(f"rank {rank} is not in a world of {mesh.world_size}")
         if timeout <= 0:
-            raise ValueError(f"a time-out of {timeout} seconds is not positive")
+            raise OptionError(f"a time-out of {timeout} seconds is not positive")
         self.mesh = mesh
         self.rank = rank
         self.timeout = timeout

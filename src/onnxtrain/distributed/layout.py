@@ -12,6 +12,10 @@ import enum
 import itertools
 from collections.abc import Sequence
 
+from onnxtrain.errors import OptionError
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables by which ``torchrun`` tells the processes that it starts about each other."""
 ALIGNMENT = 32
 """Elements by which the share of each rank of a partition is rounded up."""
 
@@ -52,7 +56,7 @@ class Mesh:
         local_size: Processes on each machine, numbered without gaps; None for all on one.
 
     Raises:
-        ValueError: if the sizes do not multiply to the world's.
+        OptionError: if the sizes do not multiply to the world's.
     """
 
     world_size: int = 1
@@ -68,21 +72,21 @@ class Mesh:
             self.horizontal_parallel_size,
         )
         if world <= 0:
-            raise ValueError(f"world_size({world}) must be positive")
+            raise OptionError(f"world_size({world}) must be positive")
         sizes = {"horizontal_parallel_size": horizontal, "data_parallel_size": data}
         for name, size in sizes.items():
             if not 0 < size <= world:
-                raise ValueError(f"{name}({size}) MUST range from 0 ~ world_size({world})")
+                raise OptionError(f"{name}({size}) MUST range from 0 ~ world_size({world})")
         for name, size in sizes.items():
             if world % size:
-                raise ValueError(f"world_size({world}) is not divisible by {name}({size})")
+                raise OptionError(f"world_size({world}) is not divisible by {name}({size})")
         if data * horizontal * self.pipeline_stage_size != world:
-            raise ValueError(
+            raise OptionError(
                 f"data_parallel_size({data}) * horizontal_parallel_size({horizontal}) * "
                 f"pipeline_stage_size({self.pipeline_stage_size}) != world_size({world})"
             )
         if self.node_size <= 0 or world % self.node_size:
-            raise ValueError(
+            raise OptionError(
                 f"world_size({world}) is not divisible by local_size({self.node_size})"
             )
 

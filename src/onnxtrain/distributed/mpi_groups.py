@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onnxtrain.distributed.groups import TIMEOUT, Groups
 from onnxtrain.distributed.layout import Mesh
+from onnxtrain.errors import OptionError
 
 _EAGER_POLLS = 1000
 _POLL = 1e-4
@@ -24,7 +25,7 @@ class MpiGroups(Groups):
 
     Raises:
         ModuleNotFoundError: if mpi4py is not installed (the extra ``mpi``).
-        ValueError: if the mesh does not have as many ranks as MPI's world.
+        OptionError: if the mesh does not have as many ranks as MPI's world.
     """
 
     def __init__(self, mesh: Mesh | None = None, timeout: float = TIMEOUT) -> None:
@@ -35,7 +36,7 @@ class MpiGroups(Groups):
         size = self._world.Get_size()
         mesh = mesh or Mesh(size, size, local_size=self._local_size(size))
         if mesh.world_size != size:
-            raise ValueError(f"the mesh has {mesh.world_size} ranks, MPI's world {size}")
+            raise OptionError(f"the mesh has {mesh.world_size} ranks, MPI's world {size}")
         super().__init__(mesh, self._world.Get_rank(), timeout)
         self._groups: dict[tuple[int, ...], Any] = {}
         for ranks in mesh.all_groups():

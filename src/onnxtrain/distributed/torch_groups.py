@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from onnxtrain.distributed.groups import TIMEOUT, Groups
-from onnxtrain.distributed.layout import Mesh
+from onnxtrain.distributed.layout import LAUNCHED, Mesh
+from onnxtrain.errors import OptionError
 
 HOST_BACKEND = "gloo"
 GPU_BACKEND = "cpu:gloo,cuda:nccl"
@@ -36,7 +37,7 @@ class TorchGroups(Groups):
         owner: Whether the world of torch.distributed ends with these groups.
 
     Raises:
-        ValueError: if torch.distributed is not initialised, or its world has another size.
+        OptionError: if torch.distributed is not initialised, or its world has another size.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class TorchGroups(Groups):
         owner: bool = False,
     ) -> None:
         if not dist.is_initialized():
-            raise ValueError(
+            raise OptionError(
                 "torch.distributed is not initialised; call connect(), or init_process_group first"
             )
         if dist.get_world_size() != mesh.world_size:
-            raise ValueError(
+            raise OptionError(
                 f"the mesh has {mesh.world_size} ranks, torch.distributed {dist.get_world_size()}"
             )
         super().__init__(mesh, dist.get_rank(), timeout)
@@ -180,6 +181,9 @@ def connect(
         horizontal_parallel_size: Processes that share each layer.
         pipeline_stage_size: Stages that the layers are divided into.
         timeout: Seconds that a transfer may take.
+
+    Raises:
+        OptionError: if this process was not started as one of several, or the sizes do not fit.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -188,18 +192,32 @@ def connect(
         torch.cuda.set_device(device)
     owner = not dist.is_initialized()
     if owner:
-        limit = datetime.timedelta(seconds=timeout)
-        backend = GPU_BACKEND if device.type == "cuda" else HOST_BACKEND
-        dist.init_process_group(backend, timeout=limit)
-    world = dist.get_world_size()
-    if data_parallel_size is None:
-        data_parallel_size = world // (horizontal_parallel_size * pipeline_stage_size)
-    local = os.environ.get("LOCAL_WORLD_SIZE")
-    mesh = Mesh(
-        world,
-        data_parallel_size,
-        horizontal_parallel_size,
-        pipeline_stage_size,
-        None if local is None else int(local),
-    )
-    return TorchGroups(mesh, device, timeout, owner=owner)
+        _join(device, timeout)
+    try:
+        world = dist.get_world_size()
+        if data_parallel_size is None:
+            data_parallel_size = world // max(1, horizontal_parallel_size * pipeline_stage_size)
+        local = os.environ.get("LOCAL_WORLD_SIZE")
+        mesh = Mesh(
+            world,
+            data_parallel_size,
+            horizontal_parallel_size,
+            pipeline_stage_size,
+            None if local is None else int(local),
+        )
+        return TorchGroups(mesh, device, timeout, owner=owner)
+    except OptionError:
+        if owner:
+            dist.destroy_process_group()
+        raise
+
+
+def _join(device: torch.device, timeout: float) -> None:
+    """Enter the world that the launcher's variables tell of."""
+    if missing := [name for name in LAUNCHED if name not in os.environ]:
+        raise OptionError(
+            f"there are no processes to connect: {', '.join(missing)} is not set\n"
+            "  start the program with torchrun, or call torch.distributed.init_process_group first"
+        )
+    backend = GPU_BACKEND if device.type == "cuda" else HOST_BACKEND
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
