@@ -24,6 +24,7 @@ from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.recount import recount
 from onnxtrain.graph.scans import shape_slices
 from onnxtrain.graph.skeleton import SMALL, skeleton
+from onnxtrain.graph.transposed import padded
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX, parse_dtype
@@ -292,7 +293,7 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema,
-            ir.serde.serialize_node(node),
+            padded(node),
             types,
             data,
             opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in imports.items()],

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.declared import UNTOLD
 from onnxtrain.graph.einsum import is_misread
 from onnxtrain.graph.pools import is_miscounted
+from onnxtrain.graph.transposed import is_mispadded
 from onnxtrain.graph.walk import all_nodes
 
 _GRAPH = ir.AttributeType.GRAPH
@@ -24,7 +25,7 @@ def recount(model: ir.Model, infer_node: InferNode) -> None:
 
 
 def _is_wrong(node: ir.Node, imports: dict[str, int]) -> bool:
-    return is_miscounted(node, imports) or is_misread(node)
+    return is_miscounted(node, imports) or is_misread(node) or is_mispadded(node)
 
 
 def _recount(

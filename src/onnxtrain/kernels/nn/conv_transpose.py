@@ -153,7 +153,11 @@ def geometry(
     strides: Sequence[int] | None,
     actual: Sequence[int] | None = None,
 ) -> Geometry:
-    """Resolve the attributes; ``actual`` are the output's sizes if they are known already."""
+    """Resolve the attributes; ``actual`` are the output's sizes if they are known already.
+
+    ``auto_pad`` only cuts off: a stride beyond the kernel leaves the output as small as it is, in
+    onnxruntime and ONNX's inference.
+    """
     rank = x.ndim - 2
     strides = positive("stride", strides, rank)
     dilations = positive("dilation", dilations, rank)
@@ -168,7 +172,8 @@ def geometry(
         target = output_shape or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
         surplus = [f + e - t for f, e, t in zip(full, extra, target[-rank:], strict=True)]
         begin, end = halves([max(n, 0) for n in surplus], larger_first=auto_pad != "SAME_UPPER")
-        extra = [e + max(-n, 0) for e, n in zip(extra, surplus, strict=True)]
+        if output_shape:
+            extra = [e + max(-n, 0) for e, n in zip(extra, surplus, strict=True)]
     else:
         check_auto_pad(auto_pad, pads)
         begin, end = explicit(pads, rank)

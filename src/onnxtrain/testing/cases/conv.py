@@ -147,7 +147,8 @@ def _transposed(
     extra = output_padding or [0] * rank
     y = F.pad(y, [n for e in reversed(extra) for n in (0, e)])
     if auto_pad.startswith("SAME") and not output_shape:
-        output_shape = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+        asked = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+        output_shape = [min(n, m) for n, m in zip(asked, y.shape[2:], strict=True)]
     if output_shape:
         totals = [n - t for n, t in zip(y.shape[2:], output_shape, strict=True)]
         small = [t // 2 for t in totals]
@@ -192,6 +193,15 @@ _TRANSPOSED_SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, 
     ),
     "same_upper": ((1, 2, 3, 4), (2, 2, 4, 3), {"strides": (2, 2), "auto_pad": "SAME_UPPER"}),
     "same_lower": ((1, 2, 3, 4), (2, 2, 4, 3), {"strides": (3, 2), "auto_pad": "SAME_LOWER"}),
+    **{
+        f"{same.lower()}_{name}": (
+            (1, 2, 3, 4),
+            (2, 2, 2, 3),
+            {"strides": (3, 2), "auto_pad": same, **more},
+        )
+        for same in ("SAME_UPPER", "SAME_LOWER")
+        for name, more in (("far", {}), ("output_padding", {"output_padding": (2, 1)}))
+    },
     "valid": ((1, 2, 3, 4), (2, 2, 3, 3), {"strides": (2, 2), "auto_pad": "VALID"}),
 }
 _TRANSPOSES = [
