@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -99,6 +100,21 @@ def test_a_loop_that_may_not_start_gives_empty_rows(device: str) -> None:
     y, rows = run(COUNTED, device, m=np.array(5), c=np.array(False), x=X)
     np.testing.assert_array_equal(y, X)
     assert rows.shape == (0, 3) and rows.dtype == np.float32
+
+
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "double", "int8"])
+def test_rows_of_a_loop_have_their_own_type(kind: str, count: int, device: str) -> None:
+    number = {"bfloat16": 16, "float16": 10, "double": 11, "int8": 3}[kind]
+    text = f"""(int64 m, float[3] x) => ({kind}[N,3] rows) {{
+      y, rows = Loop (m, , x) <body = b (int64 i, bool go, float[3] v)
+          => (bool go_on, float[3] w, {kind}[3] s) {{
+        go_on = Identity(go)  w = Add(v, x)  s = Cast<to={number}>(w) }}> }}"""
+    (rows,) = run(text, device, m=np.array(count), x=X)
+    dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else np.dtype(kind)
+    assert rows.dtype == dtype
+    expected = np.array([X * (k + 2) for k in range(count)], np.float32).reshape(count, 3)
+    np.testing.assert_array_equal(rows, expected.astype(dtype))
 
 
 def test_loop_stops_when_its_condition_fails(device: str) -> None:

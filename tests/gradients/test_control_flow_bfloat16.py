@@ -1,0 +1,54 @@
+"""Gradients of loops in bfloat16, of which ONNX has no sequences."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from graph.text import proto
+from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.runtime.session import InferenceSession
+
+X = np.array([[1.0, 2.0], [-0.5, 3.0]], np.float32)
+ENDS = "f = Cast<to=1>(y)  l = ReduceSum<keepdims=0>(f)"
+ROWS = f"""(float[2,2] x, int64 n) => (float l) {{
+  last, y = Loop (n, , x) <body = b (int64 i, bool go, float[2,2] v)
+      => (bool go_on, float[2,2] u, bfloat16[2,2] row) {{
+    go_on = Identity(go)  u = Mul(v, x)  row = Cast<to=16>(u) }}>
+  {ENDS} }}"""
+"""Only what is stacked is bfloat16: x², x³, ..."""
+CARRIED = f"""(bfloat16[2,2] x, int64 n) => (float l) {{
+  y = Loop (n, , x) <body = b (int64 i, bool go, bfloat16[2,2] v)
+      => (bool go_on, bfloat16[2,2] u) {{ go_on = Identity(go)  u = Mul(v, v) }}>
+  {ENDS} }}"""
+"""Only what is kept of each iteration is: x^(2^n)."""
+SCANNED = f"""(bfloat16[2,2] x, int64 n) => (float l) {{
+  y = Scan (x) <num_scan_inputs = 1, body = b (bfloat16[2] v) => (bfloat16[2] u) {{
+    u = Loop (n, , v) <body = c (int64 i, bool go, bfloat16[2] p) => (bool go_on, bfloat16[2] q)
+      {{ go_on = Identity(go)  q = Mul(p, v) }}> }}>
+  {ENDS} }}"""
+"""Slices, and what a loop keeps of each: x^(n+1)."""
+
+
+@pytest.mark.parametrize("opset", [16, 21])
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        (ROWS, 3, 2 * X + 3 * X**2 + 4 * X**3),
+        (ROWS, 0, 0 * X),
+        (CARRIED, 2, 4 * X**3),
+        (CARRIED, 0, X**0),
+        (SCANNED, 2, 3 * X**2),
+    ],
+    ids=["rows", "no rows", "carried", "not carried", "scanned"],
+)
+def test_no_sequence_holds_what_it_cannot(
+    text: str, count: int, expected: np.ndarray, opset: int
+) -> None:
+    of = build_gradient_graph(proto(text, opset), "x", loss="l")
+    onnx.checker.check_model(of, full_check=True)
+    kind = of.graph.input[0].type.tensor_type.elem_type
+    x = X.astype(ml_dtypes.bfloat16 if kind == onnx.TensorProto.BFLOAT16 else np.float32)
+    found = InferenceSession(of).run(["x_grad"], {"x": x, "n": np.array(count)})[0]
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found.astype(np.float32), expected)
