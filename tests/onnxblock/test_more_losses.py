@@ -106,6 +106,26 @@ def test_bce_of_certain_probabilities_is_finite(echo: Any, forward: Any, run: An
     assert np.isfinite(grad["y_in"]).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "small"),
+    [
+        ("FLOAT", [0, 2.0**-126, 2.0**-124, 2.0**-60]),
+        ("FLOAT16", [0, 2.0**-24, 2.0**-23, 2.0**-12]),
+        ("DOUBLE", [0, 1e-200, 1e-44, 1e-43, 1e-40, 2.0**-126]),
+    ],
+)
+def test_bce_of_small_probabilities_is_their_logarithm(
+    kind: str, small: list[float], echo: Any, forward: Any
+) -> None:
+    number = getattr(TensorProto, kind)
+    model = forward(echo(number, y=(len(small),)), loss.BCELoss(reduction="none"), "y")
+    p = np.array(small, onnx.helper.tensor_dtype_to_np_dtype(number))
+    (value,) = onnxtrain.InferenceSession(model).run(None, {"y_in": p, "target": p * 0 + 1})
+    wide = torch.from_numpy(p.astype(np.float64))
+    truth = functional.binary_cross_entropy(wide, wide * 0 + 1, reduction="none")
+    np.testing.assert_allclose(value, truth.numpy(), rtol=2 * np.finfo(p.dtype).eps)
+
+
 @pytest.mark.filterwarnings("ignore:reduction. .mean. divides")
 @pytest.mark.parametrize("reduction", [*REDUCTIONS, "batchmean"])
 @pytest.mark.parametrize("log_target", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy.typing as npt
 import onnx
 
@@ -14,8 +16,11 @@ from onnxtrain.onnxblock.values import element_type
 
 _SMALLEST = 2.0**-126
 """The smallest float32 with all its digits; below, it depends on the runtime what is 0."""
-_SMALLEST_HALF = 2.0**-24
-"""The smallest positive float16."""
+_SMALLEST_OF: dict[int, float] = {
+    onnx.TensorProto.FLOAT16: 2.0**-24,
+    onnx.TensorProto.DOUBLE: math.exp(-100),
+}
+"""In other types: the smallest positive float16, and where the logarithm of a double is -100."""
 
 
 class MSELoss(Block):
@@ -128,9 +133,8 @@ class BCELoss(Block):
         return reduced(loss, self.reduction)
 
     def _log(self, name: str) -> str:
-        """Name of log(p), -100 where p is 0; there the gradient is 0 instead of infinite."""
-        half = element_type(self.base, name) == onnx.TensorProto.FLOAT16
-        floor = _SMALLEST_HALF if half else _SMALLEST
+        """Name of log(p), -100 where p is almost 0; there the gradient is 0 instead of infinite."""
+        floor = _SMALLEST_OF.get(element_type(self.base, name), _SMALLEST)
         tiny = blocks.Greater()(number(self.base, floor, name), name)
         logarithm = blocks.Log()(blocks.Clip(clip_min=floor)(name))
         return str(blocks.Where()(tiny, number(self.base, -100.0, name), logarithm))
