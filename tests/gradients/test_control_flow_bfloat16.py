@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 from graph.text import proto
+from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.runtime.session import InferenceSession
 
@@ -52,3 +53,29 @@ def test_no_sequence_holds_what_it_cannot(
     found = InferenceSession(of).run(["x_grad"], {"x": x, "n": np.array(count)})[0]
     assert found.dtype == x.dtype
     np.testing.assert_array_equal(found.astype(np.float32), expected)
+
+
+INNER = """two = Constant<value = int64 {2}>()  w = Cast<to=1>(v)
+    z = Loop (two, , w) <body = c (int64 i, bool again, float[2] p) => (bool more, float[2] q)
+      { more = Identity(again)  q = Mul(p, w) }>
+    t = Cast<to=16>(z)  u = Mul(t, v)"""
+"""A loop that keeps sequences, beside something that is needed in bfloat16."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"""(bfloat16[2] x) => (float l) <int64 n = {{2}}> {{
+          y = Loop (n, , x) <body = b (int64 j, bool go, bfloat16[2] v)
+              => (bool go_on, bfloat16[2] u) {{ go_on = Identity(go) {INNER} }}>
+          {ENDS} }}""",
+        f"""(bfloat16[N,2] x) => (float l) {{
+          y = Scan (x) <num_scan_inputs = 1, body = b (bfloat16[2] v) => (bfloat16[2] u)
+            {{ {INNER} }}>
+          {ENDS} }}""",
+    ],
+    ids=["Loop", "Scan"],
+)
+def test_what_would_help_is_said(text: str) -> None:
+    with pytest.raises(NoGradientError, match=r"keep the seq\(.*\n  cast what it takes to float"):
+        build_gradient_graph(proto(text), "x", loss="l")

@@ -174,12 +174,19 @@ def name_outputs(op: Ops, node: ir.Node, results: Sequence[ir.Value]) -> None:
 def _row(op: Ops, node: ir.Node, body: ir.Graph, value: ir.Value) -> ir.Value:
     """The scan output of a node that has a value of its body in every iteration."""
     if not isinstance(value.type, ir.TensorType):
-        raise NoGradientError(
-            f"the gradient of node '{node.name}' ({node.op_type}) would have to keep the "
-            f"{type_string(value.type)} '{value.name}' of every iteration\n"
-            f"  convert the model to opset {SEQUENCES_SINCE} or later"
-        )
+        raise cannot_keep(op, node, value, "iteration")
     return scan_output(op, node, body, value)
+
+
+def cannot_keep(op: Ops, node: ir.Node, value: ir.Value, every: str) -> NoGradientError:
+    """What to say where a sequence would have to be a row of a tensor."""
+    cure = f"convert the model to opset {SEQUENCES_SINCE} or later"
+    if op.opset >= SEQUENCES_SINCE:
+        cure = "cast what it takes to float and its results back: no sequence holds bfloat16"
+    return NoGradientError(
+        f"the gradient of node '{node.name}' ({node.op_type}) would have to keep the "
+        f"{type_string(value.type)} '{value.name}' of every {every}\n  {cure}"
+    )
 
 
 def scan_output(op: Ops, node: ir.Node, body: ir.Graph, value: ir.Value, axes: int = 1) -> ir.Value:

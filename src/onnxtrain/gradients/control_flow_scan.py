@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.control_flow_body import (
     Half,
     accumulated,
@@ -17,13 +16,12 @@ from onnxtrain.gradients.control_flow_body import (
     seed_for,
 )
 from onnxtrain.gradients.control_flow_convert import Converted, keeps_sequences
-from onnxtrain.gradients.control_flow_keep import SEQUENCES_SINCE, name_outputs, scan_output
+from onnxtrain.gradients.control_flow_keep import cannot_keep, name_outputs, scan_output
 from onnxtrain.gradients.control_flow_reach import Reach
 from onnxtrain.gradients.engine import carries_gradient
 from onnxtrain.gradients.rules import Grad, Pair, attribute, gradient
 from onnxtrain.gradients.sequence import zeros_like
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import type_string
 
 
 @gradient("Scan", since=9, captures=True)
@@ -165,11 +163,7 @@ class Scanned:
     def _kept(self, value: ir.Value) -> ir.Value:
         """A value of every step of the forward scan, as a new output."""
         if not isinstance(value.type, ir.TensorType):
-            raise NoGradientError(
-                f"the gradient of node '{self.node.name}' (Scan) would have to keep the "
-                f"{type_string(value.type)} '{value.name}' of every step\n"
-                f"  convert the model to opset {SEQUENCES_SINCE} or later"
-            )
+            raise cannot_keep(self.op, self.node, value, "step")
         for name in ("scan_output_axes", "scan_output_directions"):
             if self.node.attributes.get(name) is not None:
                 values = [*self.node.attributes[name].as_ints(), 0]
