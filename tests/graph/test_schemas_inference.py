@@ -268,6 +268,13 @@ CASES = [
         {"K": 8, "N": 16, "block_size": 64, "quant_type": 1},
         ["float[B,S,16]"],
     ),
+    (
+        "MultiHeadAttention",
+        ["float[B,3,8]", "float", "float[B,2,5,4]"],
+        {"num_heads": 2},
+        ["float[B,3,8]"],
+    ),
+    ("MultiHeadAttention", ["float[B,3,8]", "float", "float"], {"num_heads": 2}, ["float[B,3,_]"]),
     ("BitmaskDropout", ["float[5,13]"], {}, ["float[5,13]", "uint32[3]"]),
     ("BiasDropout", [X, "float[8]"], {}, [X, "bool[B,S,8]"]),
     ("ShrunkenGather", [X, "int64[K]"], {"axis": 1}, ["float[B,K,8]"]),

@@ -78,8 +78,9 @@ class MultiHead:
         for shape in (self.query, self.key):
             if shape is not None and len(shape) == 5:
                 return shape[4]
-        if self.key is not None and len(self.key) == 4:
-            return at(self.value if values else self.key, 3)
+        of = self.value if values else self.key
+        if of is not None and len(of) == 4:
+            return of[3]
         return over(at(self.value if values else self.query, 2), self.heads)
 
     def total(self) -> Dim:
