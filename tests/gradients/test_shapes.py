@@ -15,10 +15,6 @@ from onnxtrain.testing.model import Value, one_node_model
 from onnxtrain.types import FLOATS, DataType
 
 _FLOATS = {int(dtype) for dtype in FLOATS}
-INFERRED_WRONGLY = ("Attention-packed", "Attention-scores")
-"""Rows whose outputs ONNX takes for scalars, or for empty, if it does not know all sizes."""
-
-
 NEEDS_SIZES = ("DFT", "STFT")
 """Operators whose last axis tells real numbers from complex ones."""
 NEEDS_RANKS = ("DequantizeLinear", "SkipGroupNorm")
@@ -27,9 +23,7 @@ REFUSAL = (
     r"cannot differentiate node 'node': the rank of '(x_scale|skip)' is not known, "
     r"the gradient of \w+ needs it\n  declare the shapes of the model's inputs"
 )
-ROWS = [
-    case for case in trials.in_type(DataType.DOUBLE) if not str(case).startswith(INFERRED_WRONGLY)
-]
+ROWS = trials.in_type(DataType.DOUBLE)
 
 
 def _symbolic(value: onnx.ValueInfoProto) -> None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
+from onnxtrain.graph.attention import is_unsized, result_shapes
 from onnxtrain.graph.bindings import kind, opset_of, paired
 from onnxtrain.graph.declared import (
     believe,
@@ -302,7 +303,18 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
         raise GraphError(f"types or shapes of node '{node.name}' do not fit: {error}") from error
     protos = [found.get(value.name or "") for value in node.outputs]
     undo(schema, narrow, protos)
-    return [None if proto is None else _frozen(proto) for proto in protos]
+    read = [None if proto is None else _frozen(proto) for proto in protos]
+    return _sized(node, read) if is_unsized(node) else read
+
+
+def _sized(node: ir.Node, found: Sequence[Typed | None]) -> list[Typed | None]:
+    """The types that were found for an Attention, and its true shapes."""
+    shapes = result_shapes(node)
+    for shape in shapes:
+        if shape is not None:
+            shape.freeze()
+    pairs = zip(found, shapes, strict=False)
+    return [None if one is None else (one[0], shape) for one, shape in pairs]
 
 
 def _broadcast(node: ir.Node) -> list[Typed | None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from onnxtrain.graph.attention import is_unsized
 from onnxtrain.graph.declared import UNTOLD
 from onnxtrain.graph.einsum import is_misread
 from onnxtrain.graph.pools import is_miscounted
@@ -25,7 +26,9 @@ def recount(model: ir.Model, infer_node: InferNode) -> None:
 
 
 def _is_wrong(node: ir.Node, imports: dict[str, int]) -> bool:
-    return is_miscounted(node, imports) or is_misread(node) or is_mispadded(node)
+    return (
+        is_miscounted(node, imports) or is_misread(node) or is_mispadded(node) or is_unsized(node)
+    )
 
 
 def _recount(
