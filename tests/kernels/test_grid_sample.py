@@ -1,21 +1,24 @@
-"""GridSample of any rank and of whole numbers, against ONNX's reference."""
+"""GridSample against ONNX's reference, and cubic samples around an image against onnxruntime."""
 
 import itertools
 
 import numpy as np
 import onnx
 import onnx.reference
+import onnxruntime
 import pytest
+import torch
 from onnx import helper
 
+from onnxtrain.kernels.vision.sample_grad import grid_sample_by_pixels
 from onnxtrain.runtime.session import InferenceSession
 
 GENERATOR = np.random.default_rng(0)
 
 
-def both(x: np.ndarray, grid: np.ndarray, **attributes: object) -> list[np.ndarray]:
+def sampling(x: np.ndarray, grid: np.ndarray, **attributes: object) -> onnx.ModelProto:
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
-    model = helper.make_model(
+    return helper.make_model(
         helper.make_graph(
             [helper.make_node("GridSample", ["x", "grid"], ["y"], **attributes)],
             "one",
@@ -26,7 +29,12 @@ def both(x: np.ndarray, grid: np.ndarray, **attributes: object) -> list[np.ndarr
             [helper.make_tensor_value_info("y", kind, None)],
         ),
         opset_imports=[helper.make_opsetid("", 22)],
+        ir_version=10,
     )
+
+
+def both(x: np.ndarray, grid: np.ndarray, **attributes: object) -> list[np.ndarray]:
+    model = sampling(x, grid, **attributes)
     feeds = {"x": x, "grid": grid}
     reference = onnx.reference.ReferenceEvaluator(model)
     return [InferenceSession(model).run(None, feeds)[0], reference.run(None, feeds)[0]]
@@ -52,3 +60,18 @@ def test_whole_numbers(dtype: type) -> None:
     ours, theirs = both(x, grid, mode="nearest")
     assert ours.dtype == dtype
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_cubic_around_the_image(corners: int, padding: str) -> None:
+    """ONNX's own reference moves what lies outside to the border first; no runtime does."""
+    x = GENERATOR.standard_normal((1, 2, 4, 5)).astype(np.float32)
+    grid = GENERATOR.uniform(-1.8, 1.8, (1, 6, 6, 2)).astype(np.float32)
+    options = {"mode": "cubic", "padding_mode": padding, "align_corners": corners}
+    model, feeds = sampling(x, grid, **options), {"x": x, "grid": grid}
+    ours = InferenceSession(model).run(None, feeds)[0]
+    other = onnxruntime.InferenceSession(model.SerializeToString())
+    np.testing.assert_allclose(ours, other.run(None, feeds)[0], atol=2e-6)
+    by_pixels = grid_sample_by_pixels(torch.from_numpy(x), torch.from_numpy(grid), **options)
+    np.testing.assert_allclose(ours, by_pixels, atol=2e-6)

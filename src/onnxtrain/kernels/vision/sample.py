@@ -39,8 +39,6 @@ def grid_sample(
         return grid_sample_by_pixels(
             x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode
         )
-    if method == "bicubic" and padding_mode == "border":
-        places = _on_border(places, x.shape[2:], align_corners)
     sampled = functional.grid_sample(
         x.to(dtype),
         places,
@@ -49,13 +47,6 @@ def grid_sample(
         align_corners=bool(align_corners),
     )
     return sampled.to(x.dtype)
-
-
-def _on_border(grid: Tensor, sizes: Sequence[int], align_corners: int) -> Tensor:
-    """Coordinates outside moved to the nearest pixel, which torch does not do for cubic ones."""
-    ends = [1.0 if align_corners else 1 - 1 / size for size in reversed(sizes)]
-    last = torch.tensor(ends, dtype=grid.dtype, device=grid.device)
-    return torch.where(grid > 1, last, torch.where(grid < -1, -last, grid))
 
 
 @kernel("AffineGrid", since=20, host=["size"], T1=FLOATS)

@@ -54,9 +54,6 @@ def _taps(place: Tensor, size: int, mode: str, padding: str, half: bool) -> Iter
     place = (place + 1) / 2 * (high - low) + low
     if mode != "cubic":
         place = _padded(place, size, padding, (low, high))
-    elif padding == "border":
-        outside = (place < low) | (place > high)
-        place = torch.where(outside, place.clamp(0, size - 1), place)
     base = (place.round() if mode == "nearest" else place.floor()).detach()
     for step in _REACH[mode]:
         index = base + step

@@ -36,8 +36,8 @@ def _neighbours(place: torch.Tensor, size: int, mode: str, padding: str, corners
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
     place = (place + 1) / 2 * (high - low) + low
     place = place.round() if mode == "nearest" else place
-    if padding == "border":
-        place = torch.where((place < low) | (place > high), place.clamp(0, size - 1), place)
+    if padding == "border" and mode != "cubic":
+        place = place.clamp(0, size - 1)
     reach = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
     for step in reach:
         index = place.floor() + step
