@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import artifacts, onnxblock
-from onnxtrain.api import CheckpointState, Optimizer
+from onnxtrain.api import CheckpointState, Module, Optimizer
 from onnxtrain.errors import CheckpointError, ModelError
 from training.small import (
     WEIGHTS,
@@ -41,6 +41,16 @@ def test_the_learning_rate_is_a_thousandth_unless_it_is_set(optimizer):
     assert optimizer.get_learning_rate() == 0.001
     optimizer.set_learning_rate(0.5)
     assert optimizer.get_learning_rate() == 0.5
+
+
+def test_another_module_over_the_same_state_takes_no_gradients_away(folder, module):
+    other = Module(folder / "training_model.onnx", module.state, folder / "eval_model.onnx")
+    optimizer, before = load_optimizer(folder, module), values(module)
+    module(*BATCH.values())
+    assert np.abs(module.state.parameters["fc1.weight"].grad).max() > 0
+    optimizer.step()
+    after = values(other)
+    assert {name for name in before if (before[name] != after[name]).any()} == set(WEIGHTS[:3])
 
 
 def test_steps_are_counted(module, optimizer):

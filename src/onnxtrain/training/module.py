@@ -97,7 +97,10 @@ class Module:
             self.runner(training=True)
 
     def _place(self) -> None:
-        """Move parameters to the device and give trained ones a gradient buffer."""
+        """Move parameters to the device and give trained ones a gradient buffer.
+
+        Modules over one state have one gradient: it is what the state shows and optimizers read.
+        """
         declared = {v.name: v.shape for v in self._train_model.graph.inputs}
         if self.scaling is not None and SCALE_INPUT in declared:
             rank = len(declared[SCALE_INPUT] or ())
@@ -106,8 +109,10 @@ class Module:
             parameter.tensor = parameter.tensor.to(self._device)
             self._bound[parameter.name] = parameter.tensor
             if parameter.requires_grad:
-                parameter.grad_tensor = torch.zeros_like(parameter.tensor)
-                self._bound[parameter.name + BUFFER_SUFFIX] = parameter.grad_tensor
+                gradient = parameter.grad_tensor
+                if gradient is None or gradient.device != parameter.tensor.device:
+                    gradient = parameter.grad_tensor = torch.zeros_like(parameter.tensor)
+                self._bound[parameter.name + BUFFER_SUFFIX] = gradient
         self._copy()
 
     def _copy(self) -> None:
