@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnxtrain import artifacts, onnxblock, optim
@@ -160,3 +161,22 @@ def test_a_loss_must_name_its_result(tmp_path):
 
     with pytest.raises(TypeError, match="build of Nothing returned None"):
         write_artifacts(tmp_path, loss=Nothing())
+
+
+def test_a_parameter_that_the_exporter_stored_transposed_is_found_by_its_name(tmp_path):
+    """As in a model from torch whose linear layer has an input of three dimensions."""
+    model = ir.from_proto(heads(count=2, rank=2))
+    for name, made_of in {"w0": ["layer.weight", "val_1"], "w1": ["other.weight"]}.items():
+        value = model.graph.initializers[name]
+        value.metadata_props["pkg.onnxscript.optimizer.folded_from"] = repr(made_of)
+    proto = ir.to_proto(model)
+    names = ["other.weight", "layer.weight", "val_1"]
+    given = {"loss": artifacts.LossType.CosineEmbeddingLoss, "artifact_directory": tmp_path}
+    artifacts.generate_artifacts(proto, requires_grad=names, **given)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert [name for name, p in state.parameters if p.requires_grad] == ["w0", "w1"]
+    artifacts.generate_artifacts(proto, requires_grad=names[:1], **given)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert [name for name, p in state.parameters if p.requires_grad] == ["w1"]
+    with pytest.raises(ParameterError, match="no parameter 'third'"):
+        artifacts.generate_artifacts(proto, requires_grad=["third"], **given)

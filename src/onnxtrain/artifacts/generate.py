@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
+from onnxtrain.graph.folded import sources
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
@@ -21,7 +24,7 @@ from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
-from onnxtrain.types import DataType
+from onnxtrain.types import FLOATS, DataType
 
 
 class LossType(enum.Enum):
@@ -70,7 +73,8 @@ def generate_artifacts(
 
     Args:
         model: The forward model, or its path.
-        requires_grad: Parameters to train.
+        requires_grad: Parameters to train. One that torch's exporter stored in another form, such
+            as transposed, is found by its name in the module, and trained in that form.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
             not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
@@ -99,7 +103,9 @@ def generate_artifacts(
     optimizer_block = _optimizer_block(optimizer)
     compute = narrow_type(precision)
     proto = _proto(model)
-    verify(load_model(proto))
+    source = load_model(proto)
+    verify(source)
+    trainable = _stored(source.graph, trainable)
     _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
@@ -143,6 +149,17 @@ def _names(given: Sequence[str] | None) -> list[str]:
     if given is not None and not isinstance(given, Iterable):
         raise RuntimeError(f"give a list of names, not {given!r}")
     return list(given or ())
+
+
+def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
+    """The tensors that parameters are in: their own, or what an exporter computed from them."""
+    have = {value.name for value in (*graph.initializers.values(), *graph.inputs)}
+    made: dict[str, list[str]] = {}
+    for value in graph.initializers.values():
+        for name in sources(value) if value.dtype in FLOATS else ():
+            made.setdefault(name, []).append(str(value.name))
+    found = [[name] if name in have else made.get(name, [name]) for name in names]
+    return list(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
 def _check_arguments(
