@@ -180,3 +180,33 @@ def test_a_parameter_that_the_exporter_stored_transposed_is_found_by_its_name(tm
     assert [name for name, p in state.parameters if p.requires_grad] == ["w1"]
     with pytest.raises(ParameterError, match="no parameter 'third'"):
         artifacts.generate_artifacts(proto, requires_grad=["third"], **given)
+
+
+@pytest.mark.parametrize("named", [["w"], ["w", "turned"], ["turned"]])
+def test_a_weight_that_the_exporter_also_stored_transposed_is_one_weight(named, tmp_path):
+    """An embedding that gives the scores too; who names both forms trains them apart."""
+    w = normal(5, 3)
+    body = "(int64[N] i) => (float[N,5] y) { h = Gather(w, i) y = MatMul(h, turned) }"
+    model = ir.from_proto(model_of(body, {"w": w, "turned": w.T}))
+    told = {
+        "w": ("pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"),
+        "turned": ("pkg.onnxscript.optimizer.folded_from", repr(["w"])),
+    }
+    for name, (key, text) in told.items():
+        model.graph.initializers[name].metadata_props[key] = text
+    write_artifacts(
+        tmp_path,
+        ir.to_proto(model),
+        requires_grad=named,
+        frozen_params=None,
+        additional_output_names=None,
+    )
+    module = load_module(tmp_path)
+    indices = np.array([0, 2])
+    module(indices, np.array([1, 1]))
+    changed = {name: np.abs(p.grad).sum(1) > 0 for name, p in module.state.parameters}
+    assert set(changed) == set(named)
+    if named == ["w"]:  # as scores all rows of it count, as an embedding only two of them
+        assert changed["w"].all()
+    elif "w" in named:
+        assert changed["w"].tolist() == [True, False, True, False, False]

@@ -16,8 +16,9 @@ from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.folded import sources
+from onnxtrain.graph.folded import sources, tie
 from onnxtrain.graph.load import load_model
+from onnxtrain.graph.maps import written
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
@@ -106,6 +107,7 @@ def generate_artifacts(
     source = load_model(proto)
     verify(source)
     trainable = _stored(source.graph, trainable)
+    proto = _tied(proto, source, {*trainable, *frozen})
     _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
@@ -160,6 +162,12 @@ def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
             made.setdefault(name, []).append(str(value.name))
     found = [[name] if name in have else made.get(name, [name]) for name in names]
     return list(dict.fromkeys(itertools.chain.from_iterable(found)))
+
+
+def _tied(proto: onnx.ModelProto, model: ir.Model, named: set[str]) -> onnx.ModelProto:
+    """The model with weights that an exporter stored in two forms as one, unless both are named."""
+    known = named & set(model.graph.initializers)
+    return written(model) if tie(model) and known <= set(model.graph.initializers) else proto
 
 
 def _check_arguments(
