@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -11,13 +12,14 @@ from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion import scores as reading_scores
 from onnxtrain.transforms.fusion.heads import shared
-from onnxtrain.transforms.fusion.keys import Operand, keys, queries
+from onnxtrain.transforms.fusion.keys import Operand, keys, queries, unscaled
 from onnxtrain.transforms.fusion.masks import Settled
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
-from onnxtrain.transforms.fusion.reading import is_last_axis, opset_of, rank
+from onnxtrain.transforms.fusion.reading import is_last_axis, only_reader, opset_of, rank
+from onnxtrain.transforms.fusion.regrouped import apart, regroups, together
 from onnxtrain.transforms.fusion.sizes import plane_of
 from onnxtrain.transforms.fusion.triangle import Masks
-from onnxtrain.transforms.fusion.weights import Weights, read_weights
+from onnxtrain.transforms.fusion.weights import read_weights
 from onnxtrain.types import OWN, DataType
 
 _LAST_AXIS_SINCE = 13
@@ -26,24 +28,34 @@ _LAST_AXIS_SINCE = 13
 
 @dataclasses.dataclass(frozen=True)
 class _Attention:
-    """The parts of attention."""
+    """The parts of attention.
 
-    q: Operand
-    k: Operand
-    weights: Weights
+    Attributes:
+        qkv: Queries, keys and values.
+        scale: What scores are multiplied by.
+        masks: What closes them.
+        dropout: Share of the weights that is dropped.
+        shape: The shape of the result.
+    """
+
+    qkv: Sequence[Operand]
     scale: float
     masks: Settled
+    dropout: float
+    shape: ir.Shape | None
 
     def emit(self, op: Ops) -> ir.Value:
         """The operator; matrices without heads get one axis for the time of it."""
-        q, k, v = self.q.emit(op), self.k.emit(op), self.weights.values
+        q, k, v = (operand.emit(op) for operand in self.qkv)
         flat = rank(q) == 3
         if flat:
             q, k, v = (op.unsqueeze(value, [0]) for value in (q, k, v))
         else:
             k, v = shared(k, v)
-        y = attend(op, (q, k, v), self.scale, self.masks, dropout=self.weights.dropout)
-        return op.squeeze(y, [0]) if flat else y
+        y = attend(op, (q, k, v), self.scale, self.masks, dropout=self.dropout)
+        if flat:
+            return op.squeeze(y, [0])
+        return y if self.shape is None or len(self.shape) == 4 else together(op, y, self.shape)
 
 
 def attend(
@@ -60,7 +72,7 @@ def attend(
     if q.dtype == DataType.DOUBLE and scale != float(np.float32(scale)):
         q, scale = op.Mul(q, op.scalar(scale, q)), 1.0
     return op.FlashAttention(
-        *(q, k, v, masks.emit(op)),
+        *(q, k, v, masks.emit(op, q)),
         dropout=dropout,
         is_causal=int(is_causal or masks.is_causal),
         scale=scale,
@@ -76,18 +88,51 @@ def matching(known: Masks) -> Pattern:
         scores = None if weights is None else reading_scores.read(softmax.inputs[0])
         if weights is None or scores is None or not reading_scores.is_attention(scores.product):
             return None
-        q, turned = scores.product.inputs
-        assert q is not None and turned is not None
         _refuse_axis(softmax)
-        _refuse_shapes(q, turned, weights.values)
-        found_q, found_k = queries(q), keys(turned)
-        scale = scores.scale * found_q.factor * found_k.factor
+        nodes = [*scores.nodes, softmax, *weights.nodes]
+        qkv, heads_apart = _operands(scores.product, weights.values, any(map(regroups, nodes)))
+        _refuse_shapes(*qkv)
+        given = scores.masks
+        if heads_apart:
+            if any(mask.together is None for mask in given):
+                raise Refusal("only a run can tell whether a mask has a matrix for each head")
+            nodes += _taken_apart(nodes[-1])
+        else:
+            given = tuple(dataclasses.replace(mask, together=False) for mask in given)
+        scale = scores.scale * qkv[0].factor * qkv[1].factor
         result = scores.product.outputs[0]
-        masks = Settled(scores.masks, plane_of(result), result.dtype or DataType.FLOAT, known)
-        attention = _Attention(found_q, found_k, weights, scale, masks)
-        return Match((*scores.nodes, softmax, *weights.nodes), attention.emit)
+        masks = Settled(given, plane_of(result), result.dtype or DataType.FLOAT, known)
+        shape = nodes[-1].outputs[0].shape
+        return Match(nodes, _Attention(qkv, scale, masks, weights.dropout, shape).emit)
 
     return Pattern("FlashAttention", frozenset({"Softmax"}), match)
+
+
+def _operands(
+    product: ir.Node, values: ir.Value, regrouped: bool
+) -> tuple[tuple[Operand, Operand, Operand], bool]:
+    """Queries, keys and values, and whether samples and heads were one axis and are two in these.
+
+    They have to be if scores or weights have both forms, and are if they can be.
+    """
+    q, turned = product.inputs
+    assert q is not None and turned is not None
+    qkv = queries(q), keys(turned), Operand(values)
+    if not regrouped and rank(q) != 3:
+        return qkv, False
+    try:
+        found = unscaled(apart(qkv[0])), unscaled(apart(qkv[1])), apart(qkv[2])
+    except Refusal:
+        if regrouped:
+            raise
+        return qkv, False
+    return found, True
+
+
+def _taken_apart(product: ir.Node) -> list[ir.Node]:
+    """What takes samples and heads of a result apart, if that is all that reads it."""
+    after = only_reader(product.outputs[0], "Reshape")
+    return [after] if after is not None and rank(after.outputs[0]) == 4 and regroups(after) else []
 
 
 def _refuse_axis(softmax: ir.Node) -> None:
@@ -97,15 +142,13 @@ def _refuse_axis(softmax: ir.Node) -> None:
         raise Refusal(f"Softmax is along axis {axis}, not along the last one")
 
 
-def _refuse_shapes(q: ir.Value, turned: ir.Value, v: ir.Value) -> None:
+def _refuse_shapes(q: Operand, k: Operand, v: Operand) -> None:
     """All must be [batch, head, length, size], or [batch, length, size]."""
-    ranks = [rank(value) for value in (q, turned, v)]
+    ranks = [rank(operand.value) for operand in (q, k, v)]
     if ranks not in ([3] * 3, [4] * 3):
         raise Refusal(f"queries, keys and values have ranks {ranks}, not all 3 or all 4")
-    for other, name in ((turned, "keys"), (v, "values")):
-        assert q.shape is not None and other.shape is not None
-        for axis in range(len(q.shape) - 2):
-            have, want = other.shape[axis], q.shape[axis]
+    for other, name in ((k, "keys"), (v, "values")):
+        for axis, (have, want) in enumerate(zip(other.lead, q.lead, strict=True)):
             fixed = isinstance(have, int) or isinstance(want, int)
             if fixed and not same_dim(have, want):
                 raise Refusal(f"axis {axis} is {want} for queries, {have} for {name}")

@@ -25,6 +25,13 @@ class Operand:
     factor: float = 1.0
     perm: tuple[int, ...] | None = None
 
+    @property
+    def lead(self) -> list[int | ir.SymbolicDim]:
+        """Sizes of all axes but the last two, which are those of matrices."""
+        assert self.value.shape is not None
+        dims = list(self.value.shape)
+        return [dims[axis] for axis in self.perm or range(len(dims))][:-2]
+
     def emit(self, op: Ops) -> ir.Value:
         """The value with its axes in order; the factor is left out."""
         if self.perm is None or self.perm == tuple(range(len(self.perm))):

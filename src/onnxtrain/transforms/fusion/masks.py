@@ -11,6 +11,7 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.known import Known, Number, Triangle
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import rank
+from onnxtrain.transforms.fusion.regrouped import mask_apart
 from onnxtrain.transforms.fusion.scores import CLOSED, Added, Chosen, Mask
 from onnxtrain.transforms.fusion.sizes import Dim, same_size
 from onnxtrain.transforms.fusion.triangle import Masks
@@ -95,7 +96,8 @@ class Settled:
         """
         opened: ir.Value | None = None
         for mask in self._silencing:
-            one = mask.condition if mask.opens else op.Not(mask.condition)
+            condition = _apart(op, mask.condition, mask, q)
+            one = condition if mask.opens else op.Not(condition)
             opened = one if opened is None else op.And(opened, one)
         if opened is None:
             return q
@@ -104,25 +106,32 @@ class Settled:
             opened = op.cast(found, DataType.BOOL)
         return op.where(opened, q, op.scalar(0, q))
 
-    def emit(self, op: Ops) -> ir.Value | None:
-        """The mask as one tensor, None if there is none or it is causal."""
+    def emit(self, op: Ops, q: ir.Value) -> ir.Value | None:
+        """The mask of these queries as one tensor, None if there is none or it is causal."""
         if len(self._masks) == 1 and isinstance(self._masks[0], Chosen):
             (mask,) = self._masks
             assert isinstance(mask, Chosen)
             if mask.closed == -math.inf:
-                return mask.condition if mask.opens else op.Not(mask.condition)
+                condition = _apart(op, mask.condition, mask, q)
+                return condition if mask.opens else op.Not(condition)
         total: ir.Value | None = None
         for mask in self._masks:
             if isinstance(mask, Chosen):
-                total = self._closed(op, mask, total)
+                total = self._closed(op, mask, total, q)
             else:
-                total = mask.value if total is None else op.Add(total, op.cast(mask.value, total))
+                value = _apart(op, mask.value, mask, q)
+                total = value if total is None else op.Add(total, op.cast(value, total))
         return total
 
-    def _closed(self, op: Ops, mask: Chosen, total: ir.Value | None) -> ir.Value:
+    def _closed(self, op: Ops, mask: Chosen, total: ir.Value | None, q: ir.Value) -> ir.Value:
         """What is added to scores, with a number in place of it where a condition closes them."""
         dtype = self._dtype if total is None else total.dtype
         opened = op.const(0.0, dtype) if total is None else total
         closed = op.const(mask.closed, dtype)
         pair = (opened, closed) if mask.opens else (closed, opened)
-        return op.Where(mask.condition, *pair)
+        return op.Where(_apart(op, mask.condition, mask, q), *pair)
+
+
+def _apart(op: Ops, value: ir.Value, mask: Mask, q: ir.Value) -> ir.Value:
+    """What a mask is or chooses by, with samples and heads apart as those of queries are."""
+    return mask_apart(op, value, q) if mask.together else value

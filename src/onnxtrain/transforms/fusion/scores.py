@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import factor_of, is_op, number, pairs, rank
+from onnxtrain.transforms.fusion.regrouped import is_together, regroups
 
 CLOSED = -1e4
 """What is at most this is as good as -inf beside scores."""
@@ -17,9 +18,15 @@ _MOVES = ("Concat", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """A mask that is added to the scores."""
+    """A mask that is added to the scores.
+
+    Attributes:
+        value: The mask.
+        together: Whether it has one axis for samples and heads; None if only a run can tell.
+    """
 
     value: ir.Value
+    together: bool | None = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +37,13 @@ class Chosen:
         condition: What chooses.
         opens: Whether it is true where the scores stay.
         closed: The number.
+        together: Whether it has one axis for samples and heads; None if only a run can tell.
     """
 
     condition: ir.Value
     opens: bool
     closed: float
+    together: bool | None = False
 
     def adds(self, condition: float) -> float:
         """What it comes to if it were added, where the condition is true or false."""
@@ -75,6 +84,9 @@ def read(value: ir.Value | None) -> Scores | None:
     if is_op(node, "Cast"):
         found = read(node.inputs[0])
         return None if found is None else _longer(found, node)
+    if regroups(node):
+        found = read(node.inputs[0])
+        return None if found is None else _longer(found, node)
     scaled = factor_of(node)
     if scaled is not None:
         found = read(scaled[0])
@@ -109,7 +121,7 @@ def _added(node: ir.Node) -> Scores | None:
             continue
         if found is not None and is_attention(found.product):
             _refuse_growth(scores, node)
-            return _longer(found, node, Added(mask))
+            return _longer(found, node, Added(mask, is_together(mask, scores)))
     if reason is not None:
         raise reason
     return None
@@ -126,7 +138,8 @@ def _chosen(node: ir.Node) -> Scores | None:
         if closed is None or closed > CLOSED:
             raise Refusal(f"'{node.name}' (Where) does not close scores by a large negative number")
         _refuse_growth(scores, node)
-        return _longer(found, node, Chosen(condition, opens, closed))
+        together = is_together(condition, scores)
+        return _longer(found, node, Chosen(condition, opens, closed, together))
     return None
 
 

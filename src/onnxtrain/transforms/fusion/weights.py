@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.edit import is_used
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import is_op, number, only_reader
+from onnxtrain.transforms.fusion.regrouped import regroups
 from onnxtrain.types import MS
 
 _RATIO, _DROPS = 1, 2
@@ -44,6 +45,8 @@ def read_weights(softmax: ir.Node) -> Weights | None:
             nodes.append(node)
         elif (cast := only_reader(value, "Cast")) is not None:
             nodes.append(cast)
+        elif (moved := only_reader(value, "Reshape")) is not None and regroups(moved):
+            nodes.append(moved)
         else:
             break
         value = nodes[-1].outputs[0]
