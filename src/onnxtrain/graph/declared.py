@@ -91,8 +91,8 @@ def _forget_made_up(model: ir.Model) -> None:
     """Open the sizes that inference named itself, so that the declared names spread to them."""
     for node in all_nodes(model.graph):
         for value in node.outputs:
-            if value.shape is not None and not all(map(_is_named, value.shape)):
-                value.shape = ir.Shape([d if _is_named(d) else None for d in value.shape])
+            if value.shape is not None and not all(map(is_named, value.shape)):
+                value.shape = ir.Shape([d if is_named(d) else None for d in value.shape])
 
 
 def _weigh(value: ir.Value, declared: ir.Shape, symbols: Collection[str]) -> bool:
@@ -107,10 +107,9 @@ def _weigh(value: ir.Value, declared: ir.Shape, symbols: Collection[str]) -> boo
     if contradicts(declared, found, symbols):
         return False
     pairs = list(zip(declared, found, strict=True))
-    news = [not _is_named(new) and _is_named(old) for old, new in pairs]
+    news = [not is_named(new) and is_named(old) for old, new in pairs]
     kept = [  # a user knows the outputs by the names that were declared
-        not isinstance(new, int) and value.is_graph_output() and _is_named(old)
-        for old, new in pairs
+        not isinstance(new, int) and value.is_graph_output() and is_named(old) for old, new in pairs
     ]
     if any(news) or any(kept):
         taken = zip(pairs, news, kept, strict=True)
@@ -118,7 +117,7 @@ def _weigh(value: ir.Value, declared: ir.Shape, symbols: Collection[str]) -> boo
     return any(news)
 
 
-def _is_named(dim: int | ir.SymbolicDim) -> bool:
+def is_named(dim: int | ir.SymbolicDim) -> bool:
     """Whether a size is a number or has a name that was given to it by somebody."""
     return isinstance(dim, int) or not (dim.value or _MADE_UP).startswith(_MADE_UP)
 

@@ -23,6 +23,7 @@ from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
 from onnxtrain.graph.pools import counting
 from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.recount import recount
+from onnxtrain.graph.reshaped import complete_reshapes
 from onnxtrain.graph.scans import shape_slices
 from onnxtrain.graph.skeleton import SMALL, skeleton
 from onnxtrain.graph.transposed import padded
@@ -113,6 +114,7 @@ def _settle(model: ir.Model) -> None:
     while _complete(model) or complete_ranks(model) or shape_slices(model) or settle_carried(model):
         _propagate(model)
     recount(model, infer_node)
+    complete_reshapes(model, infer_node)
 
 
 def _doubt(model: ir.Model) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.products import Dim
 from onnxtrain.transforms.fusion.known import Known, Number, Triangle
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import rank
 from onnxtrain.transforms.fusion.regrouped import mask_apart
 from onnxtrain.transforms.fusion.scores import CLOSED, Added, Chosen, Mask
-from onnxtrain.transforms.fusion.sizes import Dim, same_size
+from onnxtrain.transforms.fusion.sizes import same_size
 from onnxtrain.transforms.fusion.triangle import Masks
 from onnxtrain.types import DataType
 

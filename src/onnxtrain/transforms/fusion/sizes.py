@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
+from onnxtrain.graph.products import Dim, products_of
 from onnxtrain.transforms.fusion.reading import integers, is_op, rank
 
-Dim = int | ir.SymbolicDim
-_HANDED_ON = ("Cast", "CastLike", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that leave a single number what it is."""
 _ENDLESS = 2**31 - 1
 """Slices up to here go to the end."""
 
@@ -23,30 +21,8 @@ def same_size(a: Dim | None, b: Dim | None) -> bool:
 
 def sizes_of(value: ir.Value | None) -> Sequence[Dim | None] | None:
     """The dimensions that a vector (or a number) of whole numbers holds, as far as known."""
-    if value is None:
-        return None
-    if (known := integers(value)) is not None:
-        return known
-    node = value.producer()
-    if node is None:
-        return None
-    if is_op(node, "Shape"):
-        return _of_shape(node)
-    if is_op(node, "Concat"):
-        parts = [sizes_of(part) for part in node.inputs]
-        joined = [part for part in parts if part is not None]
-        return [d for part in joined for d in part] if len(joined) == len(parts) else None
-    found = sizes_of(node.inputs[0]) if node.inputs else None
-    if found is None:
-        return None
-    if is_op(node, *_HANDED_ON):
-        return found if len(found) == 1 else None
-    if is_op(node, "Gather"):
-        places = integers(node.inputs[1])
-        return None if places is None else [_at(found, place) for place in places]
-    if is_op(node, "Slice"):
-        return _sliced(node, found)
-    return None
+    found = products_of(value)
+    return None if found is None else [None if one is None else one.dim for one in found]
 
 
 def size_of(value: ir.Value | None) -> Dim | None:
@@ -87,23 +63,3 @@ def slices_of(node: ir.Node) -> dict[int, tuple[int, Dim | None]] | None:
         last = isinstance(known, int) and known >= _ENDLESS
         found[axis % size - size] = start, None if last else known
     return found
-
-
-def _of_shape(node: ir.Node) -> Sequence[Dim] | None:
-    x = node.inputs[0]
-    if x is None or x.shape is None:
-        return None
-    dims, numbers = list(x.shape), node.attributes
-    return dims[numbers.get_int("start", 0) : numbers.get_int("end", len(dims))]
-
-
-def _at(found: Sequence[Dim | None], place: int) -> Dim | None:
-    return found[place] if -len(found) <= place < len(found) else None
-
-
-def _sliced(node: ir.Node, found: Sequence[Dim | None]) -> Sequence[Dim | None] | None:
-    start, end = (integers(value) for value in node.inputs[1:3])
-    steps = integers(node.inputs[4]) if len(node.inputs) > 4 else [1]
-    if start is None or end is None or steps != [1] or rank(node.inputs[0]) != 1:
-        return None
-    return found[start[0] : end[0]]

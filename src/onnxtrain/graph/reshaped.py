@@ -1,0 +1,94 @@
+"""Sizes of what is reshaped, which ONNX's inference gives up on where they are products."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from onnxtrain.errors import GraphError
+from onnxtrain.graph.declared import is_named
+from onnxtrain.graph.products import Product, Products, product_of, products_of
+from onnxtrain.graph.walk import bodies_of
+from onnxtrain.types import ONNX
+
+_REST = Product(-1)
+"""Asks Reshape for the size that is left."""
+_SAME = Product(0)
+"""Asks Reshape for the size that was there."""
+
+InferNode = Callable[[ir.Node, dict[str, int]], None]
+
+
+def complete_reshapes(model: ir.Model, infer_node: InferNode) -> None:
+    """Write sizes that follow from products into a model, and what follows from them, in place.
+
+    [b, h, t, d] as [b·h, -1, d] has t rows, whatever b, h and t are. Bodies are left alone.
+    """
+    changed: set[ir.Value | None] = set()
+    for node in model.graph:
+        before = [value.shape for value in node.outputs]
+        if all(shape is None or all(map(is_named, shape)) for shape in before):
+            continue
+        if node.domain == ONNX and node.op_type == "Reshape":
+            found = [_reshaped(node)]
+        elif any([value in changed for value in node.inputs]) and not bodies_of(node):
+            found = _inferred(node, model.graph.opset_imports, infer_node)
+        else:
+            continue
+        for value, old, new in zip(node.outputs, before, found, strict=True):
+            value.shape = _finer(old, new)
+            if value.shape != old:
+                changed.add(value)
+
+
+def _inferred(
+    node: ir.Node, imports: dict[str, int], infer_node: InferNode
+) -> list[ir.Shape | None]:
+    """What ONNX's inference now says; nothing new if a declared size was wrong."""
+    try:
+        infer_node(node, imports)
+    except GraphError:
+        return [None] * len(node.outputs)
+    return [value.shape for value in node.outputs]
+
+
+def _finer(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
+    """A shape with the sizes of another where only that one knows them."""
+    if old is None or new is None or len(old) != len(new):
+        return old
+    pairs = zip(old, new, strict=True)
+    dims = [b if not is_named(a) and product_of(b) is not None else a for a, b in pairs]
+    return old if dims == list(old) else ir.Shape(dims)
+
+
+def _reshaped(node: ir.Node) -> ir.Shape | None:
+    """The shape that a Reshape gives, as far as products tell."""
+    x, wanted = node.inputs[0], products_of(node.inputs[1], fed=True)
+    if x is None or x.shape is None or wanted is None:
+        return None
+    have = [product_of(dim) for dim in x.shape]
+    if not node.attributes.get_int("allowzero", 0):
+        wanted = [_kept(have, axis) if one == _SAME else one for axis, one in enumerate(wanted)]
+    if wanted.count(_REST) == 1:
+        rest = _rest(have, wanted)
+        wanted = [rest if one == _REST else one for one in wanted]
+    return ir.Shape([None if one is None or one.number < 0 else one.dim for one in wanted])
+
+
+def _kept(have: Products, axis: int) -> Product | None:
+    return have[axis] if axis < len(have) else None
+
+
+def _rest(have: Products, wanted: Products) -> Product | None:
+    """The size that is left for the one axis that asks for it."""
+    whole, taken = _product(have), _product([one for one in wanted if one != _REST])
+    return None if whole is None or taken is None else whole.over(taken)
+
+
+def _product(sizes: Products) -> Product | None:
+    """All sizes multiplied, None if one is not known."""
+    known = [one for one in sizes if one is not None]
+    return functools.reduce(operator.mul, known, Product(1)) if len(known) == len(sizes) else None

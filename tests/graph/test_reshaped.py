@@ -1,0 +1,94 @@
+"""Sizes of what is reshaped, where they are products."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graph.text import model, values
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.products import Product
+
+LEAD = (
+    """s = Shape(x) b = Gather(s, zero) h = Gather(s, one) n = Mul(b, h) m = Unsqueeze(n, axes)"""
+)
+NUMBERS = "<int64 zero = {0}, int64 one = {1}, int64[1] axes = {0}, int64[1] rest = {-1}"
+
+
+def shape_of(nodes: str, inputs: str = "float[B,4,T,8] x", numbers: str = "") -> list[int | str]:
+    found = prepare(model(f"({inputs}) => (float y) {NUMBERS}{numbers}> {{ {nodes} }}"))
+    shape = values(found)["y"].shape
+    assert shape is not None
+    return [d if isinstance(d, int) else _named(d) for d in shape]
+
+
+def _named(dim: ir.SymbolicDim) -> str:
+    return "?" if dim.value is None or dim.value.startswith("unk__") else dim.value
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("m, rest, last", ["?", "T", 8]),
+        ("rest, rows, last", ["?", "T", 8]),
+        ("m, rows, rest", ["?", "T", 8]),
+        ("twice, rows, rest", ["?", "T", 4]),
+        ("zero_, rest", ["B", "?"]),
+        ("zero_, zero_, rest", ["B", 4, "?"]),
+        ("half, rest, last", ["?", "?", 8]),
+        ("rest, squared", ["?", "?"]),
+    ],
+)
+def test_the_size_that_is_left_is_what_is_there_by_what_is_taken(
+    form: str, expected: list[int | str]
+) -> None:
+    more = """rows = Slice(s, two_, three_) two = Mul(n, number) twice = Unsqueeze(two, axes)
+        t = Squeeze(rows) whole = Mul(t, t) squared = Unsqueeze(whole, axes)
+        odd = Mul(n, prime) half = Unsqueeze(odd, axes)"""
+    numbers = """, int64[1] last = {8}, int64[1] zero_ = {0}, int64[1] two_ = {2},
+        int64[1] three_ = {3}, int64 number = {2}, int64 prime = {7}"""
+    nodes = f"{LEAD} {more} f = Concat<axis=0>({form}) y = Reshape(x, f)"
+    assert shape_of(nodes, numbers=numbers) == expected
+
+
+def test_quotients_are_sizes_where_they_come_out_even() -> None:
+    """[B, T, 32] as [B, T·4, 32 / 4]."""
+    nodes = """s = Shape(x) parts = Slice(s, axes, three) f = Div(parts, by) y = Reshape(x, f)"""
+    numbers = ", int64[1] three = {3}, int64[3] by = {1, 1, 4}"
+    assert shape_of(nodes, "float[B,T,32] x", numbers) == ["B", "T", 8]
+
+
+def test_what_reads_the_result_is_told() -> None:
+    nodes = f"""{LEAD} f = Concat<axis=0>(m, rest, last) z = Reshape(x, f)
+        t = Transpose<perm=[0,2,1]>(z) p = MatMul(z, t) q = Relu(p)
+        e = Slice(s, two, three) g = Concat<axis=0>(rest, e) y = Reshape(q, g)"""
+    numbers = ", int64[1] last = {8}, int64[1] two = {2}, int64[1] three = {3}"
+    assert shape_of(nodes, numbers=numbers) == ["?", "T"]
+    whole = shape_of(nodes.replace("y = Reshape(q, g)", "y = Identity(q)"), numbers=numbers)
+    assert whole == ["?", "T", "T"]
+
+
+def test_zeros_are_sizes_where_the_node_says_so() -> None:
+    nodes = "y = Reshape<allowzero=1>(x, f)"
+    assert shape_of(nodes, "float[B,0] x", ", int64[2] f = {0, 3}") == [0, 3]
+
+
+def test_shapes_that_may_be_fed_are_not_followed() -> None:
+    of = model(
+        f"(float[B,4,T,8] x, int64[1] last) => (float y) {NUMBERS}> {{"
+        f"{LEAD} f = Concat<axis=0>(m, rest, last) y = Reshape(x, f) }}"
+    )
+    last = of.graph.inputs[1]
+    last.const_value = ir.tensor(np.array([8]), name="last")
+    of.graph.register_initializer(last)
+    shape = values(prepare(of))["y"].shape
+    assert shape is not None
+    assert [_named(d) for d in list(shape)[:2] if not isinstance(d, int)] == ["?", "?"]
+
+
+def test_a_size_that_does_not_come_out_even_is_not_known() -> None:
+    many = Product(6, ("a", "b"))
+    assert many.over(Product(2, ("b",))) == Product(3, ("a",))
+    assert many.over(Product(4)) is None
+    assert many.over(Product(2, ("c",))) is None
+    assert many.over(Product(2, ("a", "a"))) is None
+    assert many.over(Product(0)) is None
