@@ -28,13 +28,13 @@ def _named(dim: ir.SymbolicDim) -> str:
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("m, rest, last", ["?", "T", 8]),
-        ("rest, rows, last", ["?", "T", 8]),
-        ("m, rows, rest", ["?", "T", 8]),
-        ("twice, rows, rest", ["?", "T", 4]),
-        ("zero_, rest", ["B", "?"]),
-        ("zero_, zero_, rest", ["B", 4, "?"]),
-        ("half, rest, last", ["?", "?", 8]),
+        ("m, rest, last", ["4*B", "T", 8]),
+        ("rest, rows, last", ["4*B", "T", 8]),
+        ("m, rows, rest", ["4*B", "T", 8]),
+        ("twice, rows, rest", ["8*B", "T", 4]),
+        ("zero_, rest", ["B", "32*T"]),
+        ("zero_, zero_, rest", ["B", 4, "8*T"]),
+        ("half, rest, last", ["28*B", "?", 8]),
         ("rest, squared", ["?", "?"]),
     ],
 )
@@ -62,9 +62,35 @@ def test_what_reads_the_result_is_told() -> None:
         t = Transpose<perm=[0,2,1]>(z) p = MatMul(z, t) q = Relu(p)
         e = Slice(s, two, three) g = Concat<axis=0>(rest, e) y = Reshape(q, g)"""
     numbers = ", int64[1] last = {8}, int64[1] two = {2}, int64[1] three = {3}"
-    assert shape_of(nodes, numbers=numbers) == ["?", "T"]
+    assert shape_of(nodes, numbers=numbers) == ["4*B*T", "T"]
     whole = shape_of(nodes.replace("y = Reshape(q, g)", "y = Identity(q)"), numbers=numbers)
-    assert whole == ["?", "T", "T"]
+    assert whole == ["4*B", "T", "T"]
+
+
+@pytest.mark.parametrize("size", ["4*B", "B*4", "4*B*1"])
+def test_names_may_be_products(size: str) -> None:
+    """As torch's exporter writes them."""
+    of = model(
+        f"(float[n,T,T] x, float[B,3] b, float[T] t) => (float y) {NUMBERS}, int64[1] four = {{4}}>"
+        f" {{ s = Shape(b) b_ = Slice(s, axes, four) b1 = Gather(b_, axes) l = Shape(t)"
+        f" f = Concat<axis=0>(b1, four, l, rest) y = Reshape(x, f) }}"
+    )
+    of.graph.inputs[0].shape = ir.Shape([size, "T", "T"])
+    shape = values(prepare(of))["y"].shape
+    assert shape is not None and list(shape)[3] == "T"
+
+
+def test_a_formula_gives_way_to_what_it_comes_to() -> None:
+    of = model(
+        f"(float[B,4,T,T] x) => (float y) {NUMBERS}, int64[1] two = {{2}}, int64[1] three = {{3}}>"
+        f" {{ {LEAD} r = Slice(s, two, three) f = Concat<axis=0>(m, r, rest)"
+        " z = Reshape(x, f) y = Relu(z) }"
+    )
+    declared = ir.Shape([None, "T", "((T**2)//T)"])
+    for value in ("z", "y"):
+        values(of)[value].shape = declared
+    shape = values(prepare(of))["z"].shape
+    assert shape is not None and shape[1] == shape[2] == "T"
 
 
 def test_zeros_are_sizes_where_the_node_says_so() -> None:

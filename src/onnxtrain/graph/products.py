@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,11 +42,13 @@ class Product:
 
     @property
     def dim(self) -> Dim | None:
-        """The size as shapes hold it, None if they cannot."""
+        """The size as shapes hold it, None if they cannot; torch's exporter writes 4*b as well."""
         if not self.names:
             return self.number
-        single = self.number == 1 and len(self.names) == 1
-        return ir.SymbolicDim(self.names[0]) if single else None
+        if self.number < 1 or len(set(self.names)) < len(self.names):
+            return None
+        number = [] if self.number == 1 else [str(self.number)]
+        return ir.SymbolicDim("*".join([*number, *self.names]))
 
 
 Products = Sequence[Product | None]
@@ -55,7 +58,17 @@ def product_of(dim: Dim) -> Product | None:
     """A size of a shape; None if nothing is known of it."""
     if isinstance(dim, int):
         return Product(dim)
-    return None if not dim.value else Product(1, (dim.value,))
+    if not dim.value:
+        return None
+    factors = dim.value.split("*")
+    if not all(map(_is_factor, factors)):
+        return Product(1, (dim.value,))
+    numbers = [int(one) for one in factors if one.isdecimal()]
+    return Product(math.prod(numbers), tuple(sorted(f for f in factors if not f.isdecimal())))
+
+
+def _is_factor(text: str) -> bool:
+    return text.isidentifier() or text.isdecimal()
 
 
 def products_of(value: ir.Value | None, *, fed: bool = False) -> Products | None:

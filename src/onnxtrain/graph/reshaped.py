@@ -66,7 +66,8 @@ def _finer(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
 
 def _reshaped(node: ir.Node) -> ir.Shape | None:
     """The shape that a Reshape gives, as far as products tell."""
-    x, wanted = node.inputs[0], products_of(node.inputs[1], fed=True)
+    x, shape = [*node.inputs, None][:2]
+    wanted = products_of(shape, fed=True)
     if x is None or x.shape is None or wanted is None:
         return None
     have = [product_of(dim) for dim in x.shape]

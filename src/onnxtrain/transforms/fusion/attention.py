@@ -22,6 +22,8 @@ from onnxtrain.transforms.fusion.triangle import Masks
 from onnxtrain.transforms.fusion.weights import read_weights
 from onnxtrain.types import OWN, DataType
 
+_HEADS = 1
+"""The axis of heads, where there is one."""
 _LAST_AXIS_SINCE = 13
 """From this opset on Softmax is along the last axis unless it says otherwise."""
 
@@ -143,12 +145,18 @@ def _refuse_axis(softmax: ir.Node) -> None:
 
 
 def _refuse_shapes(q: Operand, k: Operand, v: Operand) -> None:
-    """All must be [batch, head, length, size], or [batch, length, size]."""
+    """All must be [batch, head, length, size], or [batch, length, size].
+
+    There may be one head of keys and values for all heads of queries.
+    """
     ranks = [rank(operand.value) for operand in (q, k, v)]
     if ranks not in ([3] * 3, [4] * 3):
         raise Refusal(f"queries, keys and values have ranks {ranks}, not all 3 or all 4")
+    one_for_all = len(q.lead) == 2 and k.lead[_HEADS] == v.lead[_HEADS] == 1
+    axes = [axis for axis in range(len(q.lead)) if axis != _HEADS or not one_for_all]
     for other, name in ((k, "keys"), (v, "values")):
-        for axis, (have, want) in enumerate(zip(other.lead, q.lead, strict=True)):
+        for axis in axes:
+            have, want = other.lead[axis], q.lead[axis]
             fixed = isinstance(have, int) or isinstance(want, int)
             if fixed and not same_dim(have, want):
                 raise Refusal(f"axis {axis} is {want} for queries, {have} for {name}")
