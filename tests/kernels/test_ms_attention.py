@@ -110,7 +110,8 @@ row("Attention", "sizes", floats(B, S, 6), floats(6, 8 + 8 + 12), floats(28), nu
 
 def quantized(name: str, *more: Array | None, outputs: int = 1, **attributes: Any) -> None:
     x = _random.integers(0, 255, (B, S, 6)).astype(np.uint8)
-    w = _random.integers(-120, 120, (6, 3 * N * H)).astype(np.int8)
+    # more than 7 bits overflow in onnxruntime on processors that add pairs of products in 16 bits
+    w = _random.integers(-64, 64, (6, 3 * N * H)).astype(np.int8)
     scales = [np.float32(0.01), np.float32(0.02)]
     row("QAttention", name, x, w, floats(3 * N * H), *map(np.asarray, scales), *more,
         outputs=outputs, num_heads=N, **attributes)  # fmt: skip
