@@ -7,6 +7,9 @@ modulo 2^n) and ``in_order`` keeps the order (comparisons, maxima), both without
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,12 +23,21 @@ COMPUTED_INTEGERS = INTEGERS - WIDE_UNSIGNED
 SIGNED = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
 UNSIGNED = INTEGERS - SIGNED
 
+Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Gradients of data, weight and bias; None for those that nobody wants."""
+
 _INT64_MIN = torch.iinfo(torch.int64).min
 _SAME_WIDTH = {
     torch.uint16: torch.int16,
     torch.uint32: torch.int32,
     torch.uint64: torch.int64,
 }
+
+_MULTIPLIES = {
+    torch.bfloat16: "_is_mkldnn_bf16_supported",
+    torch.float16: "_is_mkldnn_fp16_supported",
+}
+"""What asks torch whether a CPU multiplies a type."""
 
 
 def acc(dtype: torch.dtype) -> torch.dtype:
@@ -43,6 +55,39 @@ def widen(x: Tensor) -> Tensor:
 def store(value: Tensor, like: Tensor, out: Tensor | None = None) -> Tensor:
     """Round a result once to the type of ``like``, into ``out`` if there is one."""
     return value.to(like.dtype) if out is None else out.copy_(value)
+
+
+def multiply(product: Callable[..., Tensor], *xs: Tensor | None) -> Tensor:
+    """A product of matrices, in float32 where the processor has no instructions for its type."""
+    first = xs[0]
+    assert first is not None
+    if not lacks_products(first):
+        return product(*xs)
+    return store(product(*[None if x is None else widen(x) for x in xs]), first)
+
+
+def multiply_back(gradients: Callable[..., Grads], *xs: Tensor) -> Grads:
+    """The gradients of such a product, likewise."""
+    if not lacks_products(xs[0]):
+        return gradients(*xs)
+    dx, dw, db = (None if d is None else store(d, xs[0]) for d in gradients(*map(widen, xs)))
+    return dx, dw, db
+
+
+def lacks_products(x: Tensor) -> bool:
+    """Whether matrices of a tensor's type and device are multiplied element by element.
+
+    Torch does so with 16 bits on a CPU without instructions for them, which takes 30 times as long
+    as to multiply them in float32, and rounds sums of a convolution several times.
+    """
+    return x.dtype in _MULTIPLIES and x.device.type == "cpu" and not multiplies(x.dtype)
+
+
+@functools.cache
+def multiplies(dtype: torch.dtype) -> bool:
+    """Whether the CPU has instructions for products of a 16-bit type."""
+    ask = getattr(torch.ops.mkldnn, _MULTIPLIES[dtype], None)
+    return torch.backends.mkldnn.is_available() and ask is not None and bool(ask())
 
 
 def as_signed(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
-from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.precision import acc, multiply
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTS, OWN
 
@@ -86,12 +86,13 @@ class Projection:
         self, dy: Tensor, labels: Tensor, ignored: Tensor | None, each_weight: Tensor
     ) -> Grads:
         """The loss of each row, dx, dw and d bias, in operations that torch records."""
-        scores = self.rows @ self.w.mT
+        scores = multiply(torch.matmul, self.rows, self.w.mT)
         scores = scores if self.bias is None else scores + self.bias
         log_prob = torch.log_softmax(scores, 1, dtype=acc(scores.dtype))
         each = over_labels.losses(log_prob, labels, ignored, each_weight)
         d = over_labels.spread(log_prob, labels, ignored, dy * each_weight).to(scores.dtype)
-        return each, d @ self.w, d.mT @ self.rows, None if self.bias is None else d.sum(0)
+        dx, dw = multiply(torch.matmul, d, self.w), multiply(torch.matmul, d.mT, self.rows)
+        return each, dx, dw, None if self.bias is None else d.sum(0)
 
     def in_parts(self, dy: Tensor) -> Grads:
         """The same, scores of some rows after those of others, in place and in aligned storage."""

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
+from onnxtrain.kernels.precision import as_int64, from_int64, lacks_products, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTEGERS
 
@@ -16,13 +16,13 @@ from onnxtrain.types import FLOATS, INTEGERS
 def einsum(*xs: Tensor, equation: str) -> Tensor:
     """Products of the inputs, summed over the axes that the right side of the equation leaves out.
 
-    One or two inputs are multiplied in their own type, for speed; a longer chain of products in 16
+    Two inputs are multiplied in their own type, if the device can; a longer chain of products in 16
     bits would round in between, so it is computed in float32.
     """
-    if len(xs) <= 2:
-        result = torch.einsum(equation, *xs)
-        # A pure rearrangement of axes comes back as a view of its input.
-        return result.clone() if len(xs) == 1 else result
+    if len(xs) == 1:  # a pure rearrangement of axes comes back as a view of its input
+        return torch.einsum(equation, *xs).clone()
+    if len(xs) == 2 and not lacks_products(xs[0]):
+        return torch.einsum(equation, *xs)
     return store(torch.einsum(equation, *map(widen, xs)), xs[0])
 
 

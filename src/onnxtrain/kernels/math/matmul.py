@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import as_int64, from_int64, store, widen
+from onnxtrain.kernels.precision import as_int64, from_int64, lacks_products, multiply, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTEGERS, MS, DataType
 
@@ -18,7 +18,7 @@ _BYTES = frozenset({DataType.INT8, DataType.UINT8})
 @kernel("MatMul", T=FLOATS)
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Y = a·b over the last two axes, with numpy's rules for vectors and batches."""
-    return _product(a, b)
+    return multiply(_product, a, b)
 
 
 @kernel("MatMul", since=9, T=_GEMM_INTEGERS)
@@ -110,6 +110,8 @@ def _transposed(x: Tensor, matrix: bool, batch: bool) -> Tensor:
 
 def _scaled_product(a: Tensor, b: Tensor, alpha: float) -> Tensor:
     """α·a·b with α applied before the product is rounded (a 16-bit product may overflow)."""
+    if lacks_products(a):
+        return store(_scaled_product(widen(a), widen(b), alpha), a)
     if alpha == 1:
         return _product(a, b)
     left = a.unsqueeze(0) if a.ndim == 1 else a
@@ -142,6 +144,9 @@ def gemm(
 ) -> Tensor:
     """Y = α·a'·b' + β·c, with c broadcast."""
     left, right = a.t() if transA else a, b.t() if transB else b
+    if lacks_products(a):
+        added = None if c is None else widen(c)
+        return store(gemm(widen(left), widen(right), added, alpha=alpha, beta=beta), a, out)
     if out is not None:
         return out.addmm_(left, right, beta=beta, alpha=alpha)
     if c is None:

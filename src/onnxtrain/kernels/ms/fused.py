@@ -12,7 +12,7 @@ from onnxtrain.kernels.math.matmul import fused_matmul, gemm
 from onnxtrain.kernels.ms.activated import activated
 from onnxtrain.kernels.nn.conv import conv
 from onnxtrain.kernels.nn.pool import max_pool
-from onnxtrain.kernels.precision import store, widen
+from onnxtrain.kernels.precision import lacks_products, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
@@ -160,7 +160,8 @@ def fused_gemm(
 @kernel("GemmFastGelu", domain=MS, T=FLOATS)
 def gemm_fast_gelu(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """y = gelu(x·w + bias), by its approximation with tanh."""
-    y = widen(torch.matmul(x, w))
+    pair = (widen(x), widen(w)) if lacks_products(x) else (x, w)
+    y = widen(torch.matmul(*pair))
     y = y if bias is None else y + bias
     return store(functional.gelu(y, approximate="tanh"), x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.nn.window import Ints, Window, pad, resolve
+from onnxtrain.kernels.precision import Grads, multiply, multiply_back
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
@@ -51,12 +53,19 @@ def conv_grad(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
     wanted: tuple[bool, ...],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> Grads:
     """The gradients of Conv in x, w and b; those that nobody reads are not computed."""
     check_filter(x, w, group, kernel_shape)
     window = resolve(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     if not (dy.numel() and x.numel() and w.numel()):
         return grad_without_products(dy, x, w, mask(wanted))
+    back = functools.partial(_gradients, window=window, group=group, wanted=mask(wanted))
+    return multiply_back(back, dy, x, w)
+
+
+def _gradients(
+    dy: Tensor, x: Tensor, w: Tensor, *, window: Window, group: int, wanted: list[bool]
+) -> Grads:
     padded, padding = outer_padding(x, window)
     last = channels_last(padded, w)
     dx, dw, db = torch.ops.aten.convolution_backward(
@@ -70,7 +79,7 @@ def conv_grad(
         False,
         [0] * len(padding),
         group,
-        mask(wanted),
+        wanted,
     )
     if dx is not None and not window.symmetric:
         dx = pad(dx, less(padding, window.begin), less(padding, window.end))
@@ -109,6 +118,10 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int)
     sizes = window.outputs(x.shape[2:])
     if not (x.numel() and w.numel() and all(sizes)):
         return without_products(x, b, (x.shape[0], w.shape[0], *sizes))
+    return multiply(functools.partial(_convolved, window=window, group=group), x, w, b)
+
+
+def _convolved(x: Tensor, w: Tensor, b: Tensor | None, *, window: Window, group: int) -> Tensor:
     x, padding = outer_padding(x, window)
     last = channels_last(x, w)
     options = (window.strides, padding, window.dilations, False, [0] * len(padding), group)
@@ -123,9 +136,7 @@ def without_products(x: Tensor, b: Tensor | None, shape: Ints) -> Tensor:
     return y if b is None else y + b.reshape(-1, *[1] * (len(shape) - 2))
 
 
-def grad_without_products(
-    dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[bool]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+def grad_without_products(dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[bool]) -> Grads:
     """Its gradients in x, w and b."""
     return (
         torch.zeros_like(x) if wanted[0] else None,

@@ -22,8 +22,11 @@ from onnxtrain.kernels.nn.window import (
     pad,
     positive,
 )
+from onnxtrain.kernels.precision import Grads, multiply, multiply_back
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
+
+_aten = torch.ops.aten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,17 +86,8 @@ def conv_transpose(
     if not (x.numel() and w.numel() and all(sizes)):
         return without_products(x, b, (x.shape[0], w.shape[1] * group, *sizes))
     grows = max(made.end) > 0
-    y: Tensor = torch.ops.aten.convolution(
-        x,
-        w,
-        None if grows else b,
-        made.strides,
-        made.padding,
-        made.dilations,
-        True,
-        made.extra,
-        group,
-    )
+    options = (made.strides, made.padding, made.dilations, True, made.extra, group)
+    y = multiply(lambda *xs: _aten.convolution(*xs, *options), x, w, None if grows else b)
     y = pad(y, made.begin, made.end)
     return y + b.reshape(-1, *[1] * (y.ndim - 2)) if grows and b is not None else y
 
@@ -113,7 +107,7 @@ def conv_transpose_grad(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
     wanted: tuple[bool, ...],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> Grads:
     """dx = conv(dy, w); dw correlates dy with x; db sums dy. dy's own sizes are the output's."""
     check_filter(x, w, group, kernel_shape, transposed=True)
     made = geometry(
@@ -126,18 +120,10 @@ def conv_transpose_grad(
     if not need_x and not need_w:
         return None, None, db
     fitted = pad(dy, [-n for n in made.begin], [-n for n in made.end])
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        fitted,
-        x,
-        w,
-        None,
-        made.strides,
-        made.padding,
-        made.dilations,
-        True,
-        made.extra,
-        group,
-        [need_x, need_w, False],
+    options = (None, made.strides, made.padding, made.dilations, True, made.extra, group)
+    asked = [need_x, need_w, False]
+    dx, dw, _ = multiply_back(
+        lambda *xs: _aten.convolution_backward(*xs, *options, asked), fitted, x, w
     )
     return dx, dw, db
 

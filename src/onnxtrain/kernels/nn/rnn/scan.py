@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.precision import acc, multiply, widen
 
 States = tuple[Tensor, ...]
 Step = Callable[[Tensor, States], tuple[States, States]]
@@ -39,7 +39,7 @@ def factor(w: Tensor) -> Tensor:
 
 def product(x: Tensor, w: Tensor) -> Tensor:
     """x @ w^T in the weight's type, handed on in the type of computation."""
-    return torch.matmul(x.to(w.dtype), w.transpose(-1, -2)).to(acc(w.dtype))
+    return multiply(torch.matmul, x.to(w.dtype), w.transpose(-1, -2)).to(acc(w.dtype))
 
 
 def start(state: Tensor | None, direction: int, like: Tensor, hidden: int) -> Tensor:
