@@ -16,9 +16,12 @@ from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.folded import sources, tie
+from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.maps import written
+from onnxtrain.graph.merged import separate
+from onnxtrain.graph.traced import sources
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
@@ -106,8 +109,8 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
+    proto, source = _tied(proto, source, {*trainable, *frozen})
     trainable = _stored(source.graph, trainable)
-    proto = _tied(proto, source, {*trainable, *frozen})
     _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
@@ -164,10 +167,20 @@ def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
-def _tied(proto: onnx.ModelProto, model: ir.Model, named: set[str]) -> onnx.ModelProto:
-    """The model with weights that an exporter stored in two forms as one, unless both are named."""
+def _tied(
+    proto: onnx.ModelProto, model: ir.Model, named: set[str]
+) -> tuple[onnx.ModelProto, ir.Model]:
+    """The model with weights that an exporter stored twice as one, unless both are named.
+
+    If a name is missing, because an exporter merged or dropped what it stands for, it is restored.
+    """
     known = named & set(model.graph.initializers)
-    return written(model) if tie(model) and known <= set(model.graph.initializers) else proto
+    changed = tie(model)
+    if named - set(model.graph.initializers):
+        changed = any([changed, restore_biases(model), separate(model)])
+    if changed and known <= set(model.graph.initializers):
+        return written(model), model
+    return proto, load_model(proto)
 
 
 def _check_arguments(

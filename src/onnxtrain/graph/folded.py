@@ -2,14 +2,14 @@
 
 A parameter that is read as it is and transposed (an embedding that also gives the scores, a layer
 that is called with inputs of different ranks) becomes two tensors once the exporter has computed
-the transposed one. That is right for a model that only runs; training would let them drift apart.
+the transposed one; a layer that is called twice may have it twice. That is right for a model that
+only runs; training would let them drift apart.
 Torch's new exporter tells what it computed a tensor from. The old one only gives it a name of its
 own making, so that the numbers have to tell.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 
@@ -17,10 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.traced import sources
 from onnxtrain.types import FLOATS, DataType
 
-_FOLDED = "pkg.onnxscript.optimizer.folded_from"
-"""Where torch's exporter writes what it computed a tensor from."""
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 """What torch's older exporter calls a tensor that it computed."""
@@ -32,7 +31,8 @@ Matrices = Mapping[tuple[DataType, tuple[int, ...]], Sequence[ir.Value]]
 def tie(model: ir.Model) -> bool:
     """Make of a parameter again what an exporter computed from it, in place; whether it did.
 
-    That is: what is the parameter transposed or in another shape, if it is still read itself.
+    That is: what is the parameter transposed or in another shape, if it is still read itself, and
+    what was computed from it more than once.
     """
     graph = model.graph
     matrices = _named_matrices(graph)
@@ -42,7 +42,33 @@ def tie(model: ir.Model) -> bool:
         if node is not None:
             _make(graph, value, node)
             found = True
+    return _join(graph) or found
+
+
+def _join(graph: ir.Graph) -> bool:
+    """Make one of tensors that were computed from the same alike; whether there were any.
+
+    That is how a layer looks that is called more than once.
+    """
+    firsts: dict[tuple[object, ...], ir.Value] = {}
+    found = False
+    for value in list(graph.initializers.values()):
+        names, made = sources(value), _made(value)
+        if not names or made is None or not made.size:
+            continue
+        first = firsts.setdefault((*names, made.dtype, *made.shape.numpy()), value)
+        if first is not value and _same(first, made):
+            value.replace_all_uses_with(first)
+            graph.initializers.pop(str(value.name))
+            found = True
     return found
+
+
+def _same(value: ir.Value, other: ir.TensorProtocol) -> bool:
+    """Whether a constant has the numbers of another; equal ones do not tell how they were moved."""
+    assert value.const_value is not None
+    numbers = value.const_value.numpy()
+    return not (numbers == numbers.flat[0]).all() and np.array_equal(numbers, other.numpy())
 
 
 def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
@@ -101,22 +127,6 @@ def _turned_back(value: ir.Value, matrices: Matrices) -> ir.Node | None:
         if np.array_equal(old.T, new) and not np.array_equal(old, new):
             return ir.node("Transpose", [parameter], {"perm": [1, 0]})
     return None
-
-
-def sources(value: ir.Value) -> list[str]:
-    """Names of what an exporter computed a tensor from; none if it does not tell."""
-    text = value.metadata_props.get(_FOLDED)
-    try:
-        names = ast.literal_eval(text) if text else []
-    except (SyntaxError, ValueError):
-        return []
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
-def tell_sources(value: ir.Value, names: Sequence[str]) -> None:
-    """Write down what a tensor was computed from, if anything, as the exporter does."""
-    if names:
-        value.metadata_props[_FOLDED] = repr(list(names))
 
 
 def _is_read_parameter(value: ir.Value) -> bool:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
+from onnxtrain.graph.biases import restore_biases
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.merged import separate
 from onnxtrain.graph.mistaken import what_it_is
@@ -79,14 +80,16 @@ def load_source(source: ModelLike) -> Source:
     """Load a model to be trained and keep what it was read from, for callers that write it back.
 
     Layers whose weights an exporter merged have their own, see ``graph.merged``; what it computed
-    from a weight is made of it again, see ``graph.folded``.
+    from a weight is made of it again, see ``graph.folded``; biases that it left out are back, see
+    ``graph.biases``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
-    tied, separated = tie(loaded.model), separate(loaded.model)
-    if (tied or separated) and loaded.proto is not None:
+    model = loaded.model
+    changed = [tie(model), restore_biases(model), separate(model)]
+    if any(changed) and loaded.proto is not None:
         return dataclasses.replace(loaded, proto=maps.written(loaded.model))
     return loaded
 

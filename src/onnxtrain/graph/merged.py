@@ -3,22 +3,21 @@
 A model that was never trained has many tensors of ones and zeros. Exporters write equal tensors
 once, which is right for a model that only runs; whoever trains it would tie layers together that
 have nothing to do with each other. A tensor of unequal numbers that several layers read is tied on
-purpose, and so is any tensor that one layer reads twice.
+purpose, unless the file tells that they read different parameters (of copies of a layer), and so is
+any tensor that one layer reads twice.
 """
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import collected_names, unique_name
-from onnxtrain.graph.folded import sources, tell_sources
+from onnxtrain.graph.traced import SCOPES, given, module_of, parameters, sources, tell_sources
 from onnxtrain.types import FLOATS, ONNX
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where nodes tell the modules that they were traced in, from the whole model to the operator."""
 _LEAVES = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
 """What the inputs of a BatchNormalization are called."""
 _STATISTICS = (3, 4)
@@ -37,22 +36,27 @@ Use = tuple[ir.Node, int]
 def separate(model: ir.Model) -> bool:
     """Give layers tensors of their own where an exporter merged them, in place; whether it did.
 
-    Three cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
-    of several modules read, itself or a part that one node takes for all of them, and the running
-    statistics of a BatchNormalization if anything else reads them, or makes others of them.
+    Four cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
+    of several modules read, itself or a part that one node takes for all of them, one of any
+    numbers that nodes read as different parameters, and the running statistics of a
+    BatchNormalization if anything else reads them, or makes others of them.
     """
     graph = model.graph
     before = len(graph.initializers)
     with collected_names(graph):
         for node in list(graph):
             _from_identity(graph, node)
+        known = parameters(graph)
         for value in list(graph.initializers.values()):
-            if value.is_graph_input() or not _may_be_shared(value) or not _is_uniform(value):
+            if value.is_graph_input() or not _may_be_shared(value):
+                continue
+            if not _is_uniform(value):
+                _by_parameter(graph, value, known)
                 continue
             for mover in _movers(value):
                 _own_mover(graph, mover, str(value.name).rpartition(".")[0])
             if len(value.uses()) > 1:
-                _by_module(graph, value)
+                _bymodule_of(graph, value)
         for node in list(graph):
             if _is(node, "BatchNormalization") and len(node.inputs) > max(_STATISTICS):
                 _own_statistics(graph, node)
@@ -118,7 +122,7 @@ def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
     readers: dict[str, list[tuple[int, Use]]] = {}
     for position, value in enumerate(node.outputs):
         for reader, index in value.uses():
-            module = _module(reader) or owner
+            module = module_of(reader) or owner
             inside = f"{module}.".startswith(f"{owner}." if owner else "")
             group = readers.setdefault(owner if inside else module, [])
             group.append((position, (reader, index)))
@@ -130,7 +134,7 @@ def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
 
 def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> None:
     """A copy of a node for some of its readers, whose module it tells as its own."""
-    scopes = places[0][1][0].metadata_props[_SCOPES]
+    scopes = places[0][1][0].metadata_props[SCOPES]
     copied = ir.Node(
         node.domain,
         node.op_type,
@@ -138,7 +142,7 @@ def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> 
         list(node.attributes.values()),
         num_outputs=len(node.outputs),
         doc_string=node.doc_string,
-        metadata_props={**node.metadata_props, _SCOPES: scopes},
+        metadata_props={**node.metadata_props, SCOPES: scopes},
     )
     for old, new in zip(node.outputs, copied.outputs, strict=True):
         new.name, new.type, new.shape = unique_name(graph, str(old.name)), old.type, old.shape
@@ -147,7 +151,7 @@ def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> 
         reader.replace_input_with(index, copied.outputs[position])
 
 
-def _by_module(graph: ir.Graph, value: ir.Value) -> None:
+def _bymodule_of(graph: ir.Graph, value: ir.Value) -> None:
     """Give every module that reads a parameter one of its own; its owner keeps it.
 
     A vector that none of them owns was computed from parameters by the exporter: the first one
@@ -156,7 +160,7 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
     owner, _, leaf = str(value.name).rpartition(".")
     uses: dict[str, list[Use]] = {}
     for node, index in value.uses():
-        uses.setdefault(_module(node) or owner, []).append((node, index))
+        uses.setdefault(module_of(node) or owner, []).append((node, index))
     if owner not in uses:
         if not _is_vector(value):
             return
@@ -171,19 +175,29 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
             node.replace_input_with(index, own)
 
 
+def _by_parameter(graph: ir.Graph, value: ir.Value, known: Mapping[str, str]) -> None:
+    """Give every parameter that nodes read a tensor for one of its own.
+
+    Copies of a layer begin with the same numbers.
+    """
+    owners = sources(value) or [str(value.name)]
+    leaf = owners[0].rpartition(".")[2]
+    uses: dict[str, list[Use]] = {}
+    for node, index in value.uses() if known and len(owners) == 1 else ():
+        names = [name for name in given(node, known) if name.rpartition(".")[2] == leaf]
+        if len(names) == 1 and names[0] != owners[0] and names[0] not in graph.initializers:
+            uses.setdefault(names[0], []).append((node, index))
+    for name, places in uses.items():
+        is_itself = owners[0] == value.name
+        own = _copy(graph, value, unique_name(graph, name if is_itself else str(value.name)))
+        tell_sources(own, [] if is_itself else [name])
+        for node, index in places:
+            node.replace_input_with(index, own)
+
+
 def _renamed(name: str, owner: str, module: str) -> str:
     """What a parameter of one module is called in another."""
     return f"{module}.{name[len(owner) + 1 :]}" if name.startswith(f"{owner}.") else name
-
-
-def _module(node: ir.Node) -> str | None:
-    """The path of the module that a node was traced in, None if the file does not tell."""
-    text = node.metadata_props.get(_SCOPES)
-    try:
-        scopes = ast.literal_eval(text) if text else ()
-    except (SyntaxError, ValueError):
-        return None
-    return str(scopes[-2]) if len(scopes) > 1 and isinstance(scopes, list) else None
 
 
 def _own_statistics(graph: ir.Graph, node: ir.Node) -> None:

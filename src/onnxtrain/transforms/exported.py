@@ -7,17 +7,14 @@ reads looks like a weight. Files of this exporter tell them apart.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from onnxtrain.graph.folded import sources
 from onnxtrain.graph.tidy import was_node
+from onnxtrain.graph.traced import sources, tensors
 from onnxtrain.types import FLOATS
 
-_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-_TENSOR = re.compile(r"^\S+: (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 _PRODUCER = "pytorch"
 _FIXED = {
     "BUFFER": "buffer of the torch module",
@@ -41,7 +38,7 @@ class Exported:
     def of(cls, model: ir.Model) -> Exported:
         """What is written in a prepared model."""
         values = list(model.graph.initializers.values())
-        told = _TENSOR.findall(model.graph.metadata_props.get(_SIGNATURE, ""))
+        told = [(kind, name) for _, kind, name in tensors(model.graph)]
         parameters = frozenset(name for kind, name in told if kind == "PARAMETER")
         fixed = {name: _FIXED[kind] for kind, name in told if kind in _FIXED}
         if told:

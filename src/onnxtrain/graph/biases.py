@@ -1,0 +1,72 @@
+"""Biases that an exporter left out since they were zero.
+
+Layers begin with biases of zero. Torch's exporter drops those of Gemm and Conv, which is right for
+a model that only runs; training would go on without them. The call that a node was made of still
+tells the parameter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.traced import given, parameters, sources
+from onnxtrain.types import FLOATS, ONNX
+
+_RULE = "pkg.onnxscript.rewriter.rule_name"
+_DROPPED = "RemoveOptionalBiasFrom"
+"""What the names of rules begin with that drop a bias."""
+_BIAS = 2
+"""Which input it was."""
+
+
+def restore_biases(model: ir.Model) -> bool:
+    """Give such nodes biases of zero again, in place; whether there were any."""
+    graph = model.graph
+    known = parameters(graph)
+    stored = {name for v in graph.initializers.values() for name in (str(v.name), *sources(v))}
+    made: dict[str, ir.Value] = {}
+    for node in graph if known else ():
+        if not node.metadata_props.get(_RULE, "").startswith(_DROPPED) or _reads_bias(node):
+            continue
+        lost = [name for name in given(node, known) if name not in stored]
+        zeros = _zeros(node) if len(lost) == 1 else None
+        if zeros is None:
+            continue
+        if lost[0] not in made:
+            made[lost[0]] = _constant(graph, lost[0], zeros)
+        node.resize_inputs(_BIAS + 1)
+        node.replace_input_with(_BIAS, made[lost[0]])
+    return bool(made)
+
+
+def _reads_bias(node: ir.Node) -> bool:
+    return len(node.inputs) > _BIAS and node.inputs[_BIAS] is not None
+
+
+def _zeros(node: ir.Node) -> np.ndarray | None:
+    """A zero for each output of a layer, None if its weight does not tell how many there are."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    tensor = None if weight is None else weight.const_value
+    if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 2 or node.domain != ONNX:
+        return None
+    rows, columns = tensor.shape.numpy()[:2]
+    if node.op_type == "Gemm":
+        count = rows if node.attributes.get_int("transB", 0) else columns
+    elif node.op_type == "Conv":
+        count = rows
+    elif node.op_type == "ConvTranspose":
+        count = columns * node.attributes.get_int("group", 1)
+    else:
+        return None
+    return np.zeros(count, tensor.dtype.numpy())
+
+
+def _constant(graph: ir.Graph, name: str, zeros: np.ndarray) -> ir.Value:
+    data = ir.Tensor(zeros, name=unique_name(graph, name))
+    value = ir.Value(
+        name=data.name, type=ir.TensorType(data.dtype), shape=data.shape, const_value=data
+    )
+    graph.register_initializer(value)
+    return value

@@ -1,0 +1,62 @@
+"""What torch's exporter writes down about where nodes and tensors come from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where nodes tell the modules that they were traced in, from the whole model to the operator."""
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+"""Where tensors tell what they were computed from."""
+_CALL = "pkg.torch.onnx.fx_node"
+"""Where nodes tell the call that they were made of: %y = ...(args = (%x, %p_weight), ...)."""
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+"""Where graphs tell which names of calls are which tensors of the module."""
+_TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+_NAME = re.compile(r"%(\w+)")
+
+
+def module_of(node: ir.Node) -> str | None:
+    """The path of the module that a node was traced in, None if the file does not tell."""
+    scopes = _listed(node.metadata_props.get(SCOPES))
+    return scopes[-2] if len(scopes) > 1 else None
+
+
+def sources(value: ir.Value) -> list[str]:
+    """Names of what an exporter computed a tensor from; none if it does not tell."""
+    return _listed(value.metadata_props.get(_FOLDED))
+
+
+def tell_sources(value: ir.Value, names: Sequence[str]) -> None:
+    """Write down what a tensor was computed from, if anything, as the exporter does."""
+    if names:
+        value.metadata_props[_FOLDED] = repr(list(names))
+
+
+def tensors(graph: ir.Graph) -> list[tuple[str, str, str]]:
+    """What calls name a tensor of the module, what kind it is, and its name in the module."""
+    return _TENSOR.findall(graph.metadata_props.get(_SIGNATURE, ""))
+
+
+def parameters(graph: ir.Graph) -> dict[str, str]:
+    """Parameters of the module by what calls name them; none if the file does not tell."""
+    return {call: name for call, kind, name in tensors(graph) if kind == "PARAMETER"}
+
+
+def given(node: ir.Node, known: Mapping[str, str]) -> list[str]:
+    """The parameters that the call which a node was made of was given."""
+    called = _NAME.findall(node.metadata_props.get(_CALL, "").partition("(args = ")[2])
+    return [known[name] for name in dict.fromkeys(called) if name in known]
+
+
+def _listed(text: str | None) -> list[str]:
+    """A list of names that was written down."""
+    try:
+        names = ast.literal_eval(text) if text else []
+    except (SyntaxError, ValueError):
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []

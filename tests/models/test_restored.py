@@ -1,0 +1,93 @@
+"""Parameters that torch's exporter writes more than once, merges or leaves out are trained."""
+
+import copy
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from onnxtrain import Trainer, artifacts
+from onnxtrain.api import CheckpointState
+
+
+class Odd(torch.nn.Module):
+    """Layers that are called twice, are copies of others, share a bias, or begin with none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = torch.nn.Conv2d(2, 4, 3, padding=1)
+        self.larger = torch.nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2)
+        self.again = torch.nn.Linear(36, 36)
+        self.small = torch.nn.Linear(36, 6)
+        self.copied = torch.nn.Linear(6, 6)
+        self.copy = copy.deepcopy(self.copied)
+        self.tied = torch.nn.Linear(6, 6)
+        self.tied.bias = self.copied.bias
+        self.head = torch.nn.Linear(36, 3)
+        for layer in (self.image, self.larger, self.head):
+            assert layer.bias is not None
+            torch.nn.init.zeros_(layer.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.larger(torch.tanh(self.image(x))).flatten(2)
+        x = torch.tanh(self.again(torch.tanh(self.again(x))))
+        x = torch.tanh(self.copied(torch.tanh(self.small(x))))
+        result: torch.Tensor = self.head(self.tied(torch.tanh(self.copy(x))).flatten(1))
+        return result
+
+
+@pytest.fixture(scope="module")
+def exported() -> tuple[Odd, onnx.ModelProto, torch.Tensor]:
+    torch.manual_seed(0)
+    module, x = Odd().eval(), torch.rand(5, 2, 3, 3)
+    program = torch.onnx.export(module, (x,), input_names=["x"], dynamo=True, verbose=False)
+    assert program is not None
+    return module, program.model_proto, x
+
+
+def test_the_exporter_does_so(exported: tuple[Odd, onnx.ModelProto, torch.Tensor]) -> None:
+    """Else the other tests here show nothing."""
+    names = {tensor.name for tensor in exported[1].graph.initializer}
+    assert not names & {"image.bias", "larger.bias", "head.bias"}
+    assert len(names & {"copy.bias", "tied.bias"}) == 1
+    shapes = [list(tensor.dims) for tensor in exported[1].graph.initializer]
+    assert shapes.count([36, 36]) == 2
+
+
+def test_all_are_trained_as_in_torch(
+    exported: tuple[Odd, onnx.ModelProto, torch.Tensor], tmp_path: pathlib.Path
+) -> None:
+    module, model, x = exported
+    module, target = copy.deepcopy(module), torch.rand(5, 3)
+    trainer = Trainer(model, loss="mse", optimizer="sgd", lr=0.5, device="cpu")
+    assert len(trainer.parameters) == len(list(module.parameters()))
+    steps = torch.optim.SGD(module.parameters(), lr=0.5)
+    for _ in range(4):
+        steps.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(x), target)
+        loss.backward()
+        steps.step()
+        torch.testing.assert_close(trainer.step({"x": x, "target": target}), loss.detach())
+    for name in ("image.bias", "larger.bias", "head.bias", "copied.bias", "copy.bias"):
+        found = trainer.parameters.get(name, trainer.parameters.get("tied.bias"))
+        torch.testing.assert_close(found, module.state_dict()[name])
+    trainer.save(tmp_path / "trained.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
+    (scores,) = session.run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(scores, module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_artifacts_take_all_names_of_a_module(
+    exported: tuple[Odd, onnx.ModelProto, torch.Tensor], tmp_path: pathlib.Path
+) -> None:
+    module, model, _ = exported
+    names = [name for name, _ in module.named_parameters()]
+    names[names.index("copied.bias")] = "tied.bias"  # as the exporter calls it
+    artifacts.generate_artifacts(
+        model, requires_grad=names, loss=artifacts.LossType.MSELoss, artifact_directory=tmp_path
+    )
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert len(list(state.parameters)) == len(names)
