@@ -11,10 +11,12 @@ import torch
 
 from onnxtrain import Trainer, artifacts
 from onnxtrain.api import CheckpointState
+from onnxtrain.graph.load import load_model
+from onnxtrain.graph.traced import parameters
 
 
 class Odd(torch.nn.Module):
-    """Layers that are called twice, are copies of others, share a bias, or begin with none."""
+    """Layers that are called twice, copies, some without a bias at first, some that do the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +28,11 @@ class Odd(torch.nn.Module):
         self.copy = copy.deepcopy(self.copied)
         self.tied = torch.nn.Linear(6, 6)
         self.tied.bias = self.copied.bias
-        self.head = torch.nn.Linear(36, 3)
+        self.norm = torch.nn.LayerNorm(6)
+        self.other_norm = torch.nn.LayerNorm(6)
+        self.first = torch.nn.Parameter(torch.zeros(1, 1, 6))
+        self.second = torch.nn.Parameter(torch.zeros(1, 1, 6))
+        self.head = torch.nn.Linear(48, 3)
         for layer in (self.image, self.larger, self.head):
             assert layer.bias is not None
             torch.nn.init.zeros_(layer.bias)
@@ -35,7 +41,10 @@ class Odd(torch.nn.Module):
         x = self.larger(torch.tanh(self.image(x))).flatten(2)
         x = torch.tanh(self.again(torch.tanh(self.again(x))))
         x = torch.tanh(self.copied(torch.tanh(self.small(x))))
-        result: torch.Tensor = self.head(self.tied(torch.tanh(self.copy(x))).flatten(1))
+        x = self.tied(torch.tanh(self.copy(x)))
+        x = self.norm(x) + 2 * self.other_norm(x) - self.tied(x) * self.tied(x)
+        tokens = [token.expand(len(x), -1, -1) for token in (self.first, self.second)]
+        result: torch.Tensor = self.head(torch.cat([*tokens, x], 1).flatten(1))
         return result
 
 
@@ -43,7 +52,10 @@ class Odd(torch.nn.Module):
 def exported() -> tuple[Odd, onnx.ModelProto, torch.Tensor]:
     torch.manual_seed(0)
     module, x = Odd().eval(), torch.rand(5, 2, 3, 3)
-    program = torch.onnx.export(module, (x,), input_names=["x"], dynamo=True, verbose=False)
+    free = ({0: "batch"},)
+    program = torch.onnx.export(
+        module, (x,), input_names=["x"], dynamo=True, dynamic_shapes=free, verbose=False
+    )
     assert program is not None
     return module, program.model_proto, x
 
@@ -52,7 +64,9 @@ def test_the_exporter_does_so(exported: tuple[Odd, onnx.ModelProto, torch.Tensor
     """Else the other tests here show nothing."""
     names = {tensor.name for tensor in exported[1].graph.initializer}
     assert not names & {"image.bias", "larger.bias", "head.bias"}
-    assert len(names & {"copy.bias", "tied.bias"}) == 1
+    assert len(names & {"copy.bias", "copied.bias", "tied.bias"}) == 1
+    operators = [node.op_type for node in exported[1].graph.node]
+    assert operators.count("LayerNormalization") == operators.count("Expand") == 1
     shapes = [list(tensor.dims) for tensor in exported[1].graph.initializer]
     assert shapes.count([36, 36]) == 2
 
@@ -62,16 +76,16 @@ def test_all_are_trained_as_in_torch(
 ) -> None:
     module, model, x = exported
     module, target = copy.deepcopy(module), torch.rand(5, 3)
-    trainer = Trainer(model, loss="mse", optimizer="sgd", lr=0.5, device="cpu")
+    trainer = Trainer(model, loss="mse", optimizer="sgd", lr=0.005, device="cpu")
     assert len(trainer.parameters) == len(list(module.parameters()))
-    steps = torch.optim.SGD(module.parameters(), lr=0.5)
+    steps = torch.optim.SGD(module.parameters(), lr=0.005)
     for _ in range(4):
         steps.zero_grad()
         loss = torch.nn.functional.mse_loss(module(x), target)
         loss.backward()
         steps.step()
         torch.testing.assert_close(trainer.step({"x": x, "target": target}), loss.detach())
-    for name in ("image.bias", "larger.bias", "head.bias", "copied.bias", "copy.bias"):
+    for name in ("image.bias", "larger.bias", "head.bias", "copied.bias", "copy.bias", "second"):
         found = trainer.parameters.get(name, trainer.parameters.get("tied.bias"))
         torch.testing.assert_close(found, module.state_dict()[name])
     trainer.save(tmp_path / "trained.onnx")
@@ -84,8 +98,8 @@ def test_artifacts_take_all_names_of_a_module(
     exported: tuple[Odd, onnx.ModelProto, torch.Tensor], tmp_path: pathlib.Path
 ) -> None:
     module, model, _ = exported
-    names = [name for name, _ in module.named_parameters()]
-    names[names.index("copied.bias")] = "tied.bias"  # as the exporter calls it
+    names = list(parameters(load_model(model).graph).values())
+    assert len(names) == len(list(module.parameters()))
     artifacts.generate_artifacts(
         model, requires_grad=names, loss=artifacts.LossType.MSELoss, artifact_directory=tmp_path
     )

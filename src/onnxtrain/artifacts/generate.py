@@ -17,6 +17,7 @@ from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.maps import written
@@ -177,7 +178,7 @@ def _tied(
     known = named & set(model.graph.initializers)
     changed = tie(model)
     if named - set(model.graph.initializers):
-        changed = any([changed, restore_biases(model), separate(model)])
+        changed = any([changed, restore_biases(model), separate(model), restore_calls(model)])
     if changed and known <= set(model.graph.initializers):
         return written(model), model
     return proto, load_model(proto)

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
 from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.merged import separate
 from onnxtrain.graph.mistaken import what_it_is
@@ -80,15 +81,15 @@ def load_source(source: ModelLike) -> Source:
     """Load a model to be trained and keep what it was read from, for callers that write it back.
 
     Layers whose weights an exporter merged have their own, see ``graph.merged``; what it computed
-    from a weight is made of it again, see ``graph.folded``; biases that it left out are back, see
-    ``graph.biases``.
+    from a weight is made of it again, see ``graph.folded``; biases and calls that it left out are
+    back, see ``graph.biases`` and ``graph.eliminated``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
     model = loaded.model
-    changed = [tie(model), restore_biases(model), separate(model)]
+    changed = [tie(model), restore_biases(model), separate(model), restore_calls(model)]
     if any(changed) and loaded.proto is not None:
         return dataclasses.replace(loaded, proto=maps.written(loaded.model))
     return loaded

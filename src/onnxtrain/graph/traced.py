@@ -47,10 +47,20 @@ def parameters(graph: ir.Graph) -> dict[str, str]:
     return {call: name for call, kind, name in tensors(graph) if kind == "PARAMETER"}
 
 
+def call_of(node: ir.Node) -> str | None:
+    """The name of the call that a node was made of, None if the file does not tell."""
+    name = _NAME.match(node.metadata_props.get(_CALL, ""))
+    return None if name is None else name.group(1)
+
+
+def read_by_call(node: ir.Node) -> list[str]:
+    """Names of all that the call which a node was made of was given, in order."""
+    return _NAME.findall(node.metadata_props.get(_CALL, "").partition("(args = ")[2])
+
+
 def given(node: ir.Node, known: Mapping[str, str]) -> list[str]:
-    """The parameters that the call which a node was made of was given."""
-    called = _NAME.findall(node.metadata_props.get(_CALL, "").partition("(args = ")[2])
-    return [known[name] for name in dict.fromkeys(called) if name in known]
+    """The parameters among that."""
+    return [known[name] for name in dict.fromkeys(read_by_call(node)) if name in known]
 
 
 def _listed(text: str | None) -> list[str]:
