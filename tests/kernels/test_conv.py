@@ -1,5 +1,8 @@
 """What convolutions refuse; their values are rows of the table."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -72,3 +75,25 @@ def test_the_layout_of_images_changes_no_result(group: int, pads: tuple[int, ...
     exact = conv_grad(dy.double(), x.double(), w.double(), **options, wanted=(True, True, True))
     for one, other in zip(grads, exact, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+
+
+STRIDED = """
+import torch
+from onnxtrain.kernels.nn.conv import conv_grad
+
+torch.manual_seed(0)
+for channels in (1, 2, 3, 7):
+    for _ in range(100):
+        x = torch.randn(2, 8, 8, channels).movedim(-1, 1)
+        dy, w = torch.randn(2, 4, 4, 4), torch.randn(4, channels, 1, 1)
+        found = conv_grad(dy, x, w, strides=(2, 2), wanted=(True, True, True))
+        wide = conv_grad(dy.double(), x.double(), w.double(), strides=(2, 2), wanted=(True,) * 3)
+        for one, other in zip(found, wide, strict=True):
+            torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-4)
+print("done")
+"""
+
+
+def test_filters_of_single_pixels_with_strides_write_only_into_their_own_memory() -> None:
+    run = subprocess.run([sys.executable, "-c", STRIDED], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr

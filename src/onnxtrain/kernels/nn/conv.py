@@ -19,6 +19,8 @@ LARGE_FILTER = 64
 """Positions of a filter from which on the CPU is faster with the channels first."""
 HEAVY_FILTER = 4
 """Elements of a filter for one of the image from which on reordering the filter costs too much."""
+VECTOR = 16
+"""Most float32 that a CPU adds at once."""
 
 
 @kernel("Conv", T=FLOATS)
@@ -67,7 +69,7 @@ def _gradients(
     dy: Tensor, x: Tensor, w: Tensor, *, window: Window, group: int, wanted: list[bool]
 ) -> Grads:
     padded, padding = outer_padding(x, window)
-    last = channels_last(padded, w)
+    last = channels_last(padded, w, window.strides)
     dx, dw, db = torch.ops.aten.convolution_backward(
         laid_out(dy, last),
         laid_out(padded, last),
@@ -123,7 +125,7 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int)
 
 def _convolved(x: Tensor, w: Tensor, b: Tensor | None, *, window: Window, group: int) -> Tensor:
     x, padding = outer_padding(x, window)
-    last = channels_last(x, w)
+    last = channels_last(x, w, window.strides)
     options = (window.strides, padding, window.dilations, False, [0] * len(padding), group)
     filter_ = laid_out(w, last if w.is_cuda else None)
     result: Tensor = torch.ops.aten.convolution(laid_out(x, last), filter_, b, *options)
@@ -145,30 +147,40 @@ def grad_without_products(dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[boo
     )
 
 
-def channels_last(x: Tensor, w: Tensor) -> bool | None:
+def channels_last(x: Tensor, w: Tensor, strides: Ints) -> bool | None:
     """Whether images are convolved faster with their channels last; None if as they are.
 
     Tensor cores of a GPU take 16 bits like that. On the CPU it halves the time of most float32
     convolutions (and of pooling between them), but the gradient of a large filter may take a
     hundred times as long. What comes out is laid out like what went in, so one conversion serves
-    a whole network.
+    a whole network. oneDNN's gradient of a filter that skips pixels between the single ones it sees
+    writes whole vectors of channels past the end of its memory where there are fewer channels.
     """
     if x.ndim != 4:
         return None
     if x.is_cuda:
         return True if x.dtype.itemsize == 2 else None
-    if math.prod(w.shape[2:]) > LARGE_FILTER:
+    if math.prod(w.shape[2:]) > LARGE_FILTER or _overruns(x, w, strides):
         return False
     if x.dtype is not torch.float32 or x.shape[1] == 1 or not torch.backends.mkldnn.is_available():
         return None
     return w.numel() <= HEAVY_FILTER * x.numel()
 
 
+def _overruns(x: Tensor, w: Tensor, strides: Ints) -> bool:
+    """Whether oneDNN cannot take few channels last."""
+    one = math.prod(w.shape[2:]) == 1 and max(strides) > 1
+    return one and w.shape[1] < VECTOR and x.dtype is torch.float32
+
+
 def laid_out(x: Tensor, last: bool | None) -> Tensor:
     """Images with their channels last or first, or as they are."""
     if last is None:
         return x
-    return x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    if last:
+        return x.contiguous(memory_format=torch.channels_last)
+    # one channel is first and last, torch tells by strides that say nothing: they are made anew
+    return x.contiguous().view(-1).view(x.shape)
 
 
 def outer_padding(x: Tensor, window: Window) -> tuple[Tensor, Ints]:
