@@ -104,8 +104,9 @@ def test_regression_targets_take_the_shape_of_the_output(folder, cli):
     assert "epoch 1/1" in output
 
 
-def test_a_continued_run_ends_where_an_unbroken_one_does(folder, cli):
-    steps = ("--batch-size", "5", "--lr", "0.01")
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_a_continued_run_ends_where_an_unbroken_one_does(folder, cli, warmup):
+    steps = ("--batch-size", "5", "--lr", "0.01", "--warmup", str(warmup))
     cli(*FIT, *steps, "--steps", "40", "--out", "whole.onnx")
     cli(*FIT, *steps, "--steps", "17", "--out", "part.onnx", "--checkpoint", "run.ckpt")
     cli(*FIT, *steps, "--steps", "40", "--out", "part.onnx", "--checkpoint", "run.ckpt", "--resume")

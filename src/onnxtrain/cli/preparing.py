@@ -154,8 +154,8 @@ def _recorders(asked: Run) -> list[Recorder]:
 
 def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
     """What decides the course of a training besides the checkpoint itself."""
-    schedule = "constant"
-    if asked.schedule != "constant" or asked.warmup:
+    schedule = f"constant after {asked.warmup} of warm-up" if asked.warmup else "constant"
+    if asked.schedule != "constant":
         schedule = f"{asked.schedule} over {total} updates, {asked.warmup} of warm-up"
         if asked.final_lr:
             schedule += f", down to {asked.final_lr}"
