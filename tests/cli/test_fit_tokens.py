@@ -55,6 +55,17 @@ def test_labels_of_minus_100_do_not_count(counting, cli):
     assert "the model has 5 classes" in output
 
 
+def test_labels_that_do_not_count_stay_so_where_others_are_counted_from_one(counting, cli):
+    labels = (counting + 1) % WORDS
+    run = (*RUN, "--loss", "token_cross_entropy")
+    for first, out in ((0, "a.onnx"), (1, "b.onnx")):
+        given = labels + first
+        given[:, ::2] = -100
+        np.savez("tokens.npz", input_ids=counting, labels=given)
+        cli(*run, "--first-label", str(first), "--out", out)
+    assert pathlib.Path("a.onnx").read_bytes() == pathlib.Path("b.onnx").read_bytes()
+
+
 def test_the_wrong_loss_is_told_about_the_right_one(counting, cli):
     np.savez("tokens.npz", input_ids=counting, labels=counting)
     assert "use --loss token_cross_entropy" in cli(*RUN, "--loss", "cross_entropy", code=1)

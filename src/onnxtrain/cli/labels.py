@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxtrain.cli.losses import CLASSES, IGNORED, TOKENS, YES_NO
 from onnxtrain.data import Rows, parts
 from onnxtrain.errors import FeedError
@@ -54,7 +56,7 @@ def check_labels(
             f"--first-label is the number of the first class in the data, not {first}\n"
             "  give  --first-label 1, say"
         )
-    labels = _moved(arrays[name], first)
+    labels = _moved(arrays[name], first, goal.kind == TOKENS)
     count = _classes(trainer, goal, arrays, labels)
     low, high = _range(labels, goal.kind == TOKENS)
     if low < 0 or high >= count:
@@ -65,13 +67,17 @@ def check_labels(
     return {**arrays, name: labels}
 
 
-def _moved(labels: Any, first: int) -> Any:
-    """Labels counted from zero."""
+def _moved(labels: Any, first: int, may_skip: bool) -> Any:
+    """Labels counted from zero; those that do not count stay what they are."""
     if not first:
         return labels
+
+    def moved(part: Any) -> Any:
+        return np.where(part == IGNORED, part, part - first) if may_skip else part - first
+
     if isinstance(labels, Rows):
-        return labels.changed(lambda part: part - first, labels.shape, labels.dtype)
-    return labels - first
+        return labels.changed(moved, labels.shape, labels.dtype)
+    return moved(labels)
 
 
 def _range(labels: Any, may_skip: bool) -> tuple[int, int]:
