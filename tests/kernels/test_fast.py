@@ -225,6 +225,26 @@ def test_cross_entropy_of_masked_scores_and_wrong_labels(device: str, dtype: str
     every = quick.Labels(torch.full_like(labels, -7), None, -7, "mean")
     gradient, loss = quick.loss_and_grad(scores, every, one, torch.float32)
     assert float(loss) == 0 and not gradient.any()
+    weighted = quick.Labels(labels, torch.ones(900, device=device), -7, "none")
+    for each in (
+        quick.loss(scores, weighted, scores.dtype)[0],
+        quick.loss_and_grad(scores, weighted, one.repeat(4), torch.float32)[1],
+    ):
+        assert each.isnan().tolist() == [False, True, True, False] and float(each[3]) == 0
+
+
+@on_devices
+def test_one_gradient_for_the_losses_of_all_rows(device: str, dtype: str) -> None:
+    """A sum of losses gives each of them the same number, of which there is one in memory."""
+    quick, scores = module("cross_entropy"), drawn(5, 70, device=device, dtype=dtype)
+    to = quick.Labels(torch.arange(5, device=device), None, -1, "none")
+    dy = torch.tensor([2.0, 9.0, 9.0, 9.0, 9.0], device=device)
+    passes = [
+        lambda dy: quick.loss_and_grad(scores, to, dy, torch.float32)[0],
+        lambda dy: quick.grad(dy, scores.log_softmax(1), to),
+    ]
+    for gradient in passes:
+        assert torch.equal(gradient(dy[:1].expand(5)), gradient(torch.full_like(dy, 2.0)))
 
 
 @on_devices

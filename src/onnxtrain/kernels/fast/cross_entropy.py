@@ -202,7 +202,8 @@ def _rows(
                 top, total = of_all(top, total, *at, EXACT, PARTS, P, CLUSTERED)
             if mine:
                 loss = (tl.log(total) - (score - top)) * weight
-                tl.store(parts + row, tl.where(weight == 0.0, 0.0, loss))
+                # a label that is no class has weight 0 among given ones, and no score
+                tl.store(parts + row, tl.where(label == ignore, 0.0, loss))
                 tl.store(parts + rows + row, weight)
             offset, scale = top, tl.log(total) if KIND == LOG_PROB else share / total
         _write(out_base, held, extent, offset, scale, own, KIND, SHIFTED, EXACT, N, L, W)
@@ -312,7 +313,7 @@ def _over_rows(
         scores,
         to.labels,
         scores if to.weights is None else to.weights,
-        parts if dy is None else dy,
+        parts if dy is None else dy.contiguous(),  # it may be one number for all rows
         total_weight(to, rows, classes) if mean and not counted else parts,
         words,
         rows,
