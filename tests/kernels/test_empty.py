@@ -14,6 +14,7 @@ from onnxtrain.kernels.nn.conv_transpose import conv_transpose_grad
 from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool_grad
 from onnxtrain.kernels.sequence import concat_from_sequence, sequence_at, sequence_erase
 from onnxtrain.kernels.tensor.resize import resize_grad
+from onnxtrain.kernels.vision.regions import roi_align
 
 POOLS = ["MaxPool", "AveragePool", "LpPool"]
 SHAPES = [(0, 2, 5), (2, 0, 5, 5), (0, 0, 4, 4, 4), (1, 2, 0), (1, 1, 3, 0)]
@@ -55,6 +56,23 @@ def test_a_window_that_is_far_too_large_is_refused(op: str) -> None:
 def test_padding_alone_is_not_pooled(op: str) -> None:
     with pytest.raises(NodeError, match=r"nothing to pool in a tensor of shape \(1, 2, 0\)"):
         one(op, none(1, 2, 0), kernel_shape=[2], pads=[1, 1])
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_without_samples(mode: str) -> None:
+    """As many as there are are 0, also beside others; their corners have a gradient, which is 0."""
+    x, options = f32(*range(18)).reshape(1, 2, 3, 3), {"mode": mode, "output_width": 2}
+    regions = f32(1, 1, 1, 2, 0, 0, 2, 2, 2, 2, 1, 1).reshape(3, 4)
+    for count in (0, 1):
+        places = regions[:count], np.zeros(count, np.int64)
+        found = one("RoiAlign", x, *places, opset=16, **options)
+        equal(found, np.zeros((count, 2, 1, 2), np.float32))
+    corners = torch.from_numpy(regions).requires_grad_()
+    images = torch.zeros(3, dtype=torch.long)
+    y = roi_align(torch.from_numpy(x), corners, images, opset=16, **options)
+    assert y.flatten(1).any(1).tolist() == [False, True, False]
+    (slopes,) = torch.autograd.grad(y.sum(), corners)
+    assert slopes.any(1).tolist() == [False, True, False]
 
 
 def test_the_largest_of_an_empty_image() -> None:

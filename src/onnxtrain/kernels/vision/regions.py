@@ -62,10 +62,11 @@ class _Samples:
     def __init__(self, start: Tensor, size: Tensor, cells: int, ratio: int, pixels: int) -> None:
         cell = (size / cells).reshape(-1, 1, 1)
         counts = torch.full_like(cell, ratio) if ratio > 0 else cell.ceil().clamp(min=0)
-        most = ratio if ratio > 0 else int(counts.max()) if counts.numel() else 0
+        # of no samples there is no maximum: where a cell has none there is one that is not used
+        most = max(ratio if ratio > 0 else int(counts.max()) if counts.numel() else 0, 1)
         number = torch.arange(cells, device=size.device, dtype=size.dtype).reshape(1, -1, 1)
         step = torch.arange(most, device=size.device, dtype=size.dtype).reshape(1, 1, -1)
-        places = start.reshape(-1, 1, 1) + cell * (number + (step + 0.5) / counts)
+        places = start.reshape(-1, 1, 1) + cell * (number + (step + 0.5) / counts.clamp(min=1))
         self.used = (step < counts).expand_as(places)
         reached = (places >= -1) & (places <= pixels)
         places = places.clamp(0, pixels - 1).nan_to_num()
