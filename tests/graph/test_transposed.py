@@ -51,3 +51,36 @@ def test_a_kernel_of_unknown_size_leaves_the_sizes_open() -> None:
         { y = ConvTranspose<auto_pad="SAME_LOWER", strides=[2], output_padding=[1]>(x, w) }"""
     shape = prepare(model(text)).graph.outputs[0].shape
     assert shape is None or not isinstance(shape[2], int)
+
+
+@pytest.mark.parametrize("opset", [1, 11, 22])
+@pytest.mark.parametrize(
+    ("x", "attributes", "sizes"),
+    [
+        ("1,2,5", "output_shape=[4]", [4]),
+        ("1,2,5,3", "output_shape=[4,9], strides=[1,2], output_padding=[0,1]", [4, 9]),
+        ("1,2,3,5", 'output_shape=[9,2], strides=[2,1], auto_pad="SAME_UPPER"', [9, 2]),
+        ("1,2,5,5", "output_shape=[1,2,4,1], kernel_shape=[3,3], dilations=[2,1]", [4, 1]),
+        ("1,2,5,n", "output_shape=[4,4]", [4, None]),
+    ],
+    ids=str,
+)
+def test_sizes_that_are_smaller_than_the_input(
+    x: str, attributes: str, sizes: list[int | None], opset: int
+) -> None:
+    """ONNX's inference ends at the first one, as if there were no further axes."""
+    kernel = ",".join(["3"] * len(sizes))
+    text = f"""(float[{x}] x, float[2,1,{kernel}] w) => (float[] z) {{
+        y = ConvTranspose<{attributes}>(x, w)
+        z = Relu(y) }}"""
+    shape = prepare(model(text, opset)).graph.outputs[0].shape
+    assert shape is not None
+    assert [n if isinstance(n, int) else None for n in shape] == [1, 1, *sizes]
+    feeds = {
+        "x": np.ones([5 if n == "n" else int(n) for n in x.split(",")], np.float32),
+        "w": np.ones([2, 1, *[3] * len(sizes)], np.float32),
+    }
+    (found,) = InferenceSession(proto(text, opset)).run(None, feeds)
+    assert [
+        n if m is not None else None for n, m in zip(found.shape[2:], sizes, strict=True)
+    ] == sizes
