@@ -11,7 +11,7 @@ from onnxtrain.gradients.known import exact_in_float, inputs_of, ints_of, operan
 from onnxtrain.gradients.rules import Grad, find_rule, forwarded, gradient, no_gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, DataType
 
 no_gradient("DynamicTimeWarping", "MurmurHash3", domain=MS)
 
@@ -56,7 +56,8 @@ def expand_dims(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def gather_nd(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy added where each slice came from."""
     data, indices = operands(node)
-    return [op.GatherNDGrad(op.shape(data), indices, dy, batch_dims=0, _domain=MS), None]
+    whole = op.cast(indices, DataType.INT64)
+    return [op.GatherNDGrad(op.shape(data), whole, dy, batch_dims=0, _domain=MS), None]
 
 
 @gradient("Pad", domain=MS)

@@ -93,6 +93,8 @@ MOVED = [
          lambda x, axis: x.unsqueeze(-1), domain=MS, name="last"),
     Case("GatherND", [normal(3, 4, 2), given([[0, 1], [2, -1]])],
          lambda x, i: x[i[:, 0], i[:, 1]], domain=MS),
+    Case("GatherND", [normal(3, 4, 2), given([[1], [-3], [1]], INT32)],
+         lambda x, i: x[i[:, 0].long()], domain=MS, name="int32"),
     Case("TorchEmbedding", [normal(5, 3), given([[0, 4], [2, 2]])], _embedding, domain=MS),
     Case("TorchEmbedding", [normal(5, 3), given([0, 4, 2, 2]), given(2, constant=True)],
          _embedding, domain=MS, name="padding", gradient=False),
