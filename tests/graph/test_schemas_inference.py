@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxtrain.graph import schemas
-from onnxtrain.types import MS, ONNX
+from onnxtrain.types import MS, ONNX, OWN
 
-IMPORTS = [helper.make_opsetid("", 16), helper.make_opsetid(MS, 1)]
+IMPORTS = [helper.make_opsetid("", 16), helper.make_opsetid(MS, 1), helper.make_opsetid(OWN, 1)]
 
 schemas.ensure_registered()
 
@@ -308,6 +308,31 @@ ONNX_DOMAIN_CASES = [
 @pytest.mark.parametrize(("name", "inputs", "attributes", "outputs"), CASES)
 def test_inference(name, inputs, attributes, outputs):
     assert infer(name, inputs, len(outputs), **attributes) == outputs
+
+
+Q, K = "float[B,4,T,8]", "float[B,4,S,8]"
+ATTENDED = [
+    ([Q, K, "float[B,4,S,6]"], "float[B,4,T,6]"),
+    ([Q, "float[B,2,S,8]", "float[B,2,S,6]"], "float[B,4,T,6]"),
+    ([Q, "float[1,4,S,8]", "float[C,1,S,6]"], "float[_,4,T,6]"),
+    ([Q, "float", "float"], "float[_,4,T,_]"),
+    (["float[1,1,T,8]", K, "float[B,1,S,6]"], "float[B,4,T,6]"),
+    (["float[B,H,T,8]", "float[B,H,S,8]", "float[B,1,S,6]"], "float[B,H,T,6]"),
+    (["float[B,H,T,8]", "float[B,2,S,8]", "float[B,2,S,6]"], "float[B,_,T,6]"),
+    (["float[B,1,T,8]", "float[B,H,S,8]", "float[B,G,S,6]"], "float[B,_,T,6]"),
+    ([Q, K, K, "float[B,1,1,S]"], "float[B,4,T,8]"),
+    ([Q, K, K, "bool[T,S]"], "float[B,4,T,8]"),
+    ([Q, K, K, "bool[S]"], "float[B,4,T,8]"),
+    ([Q, K, K, "bool[C,1,U,S]"], "float[_,4,_,8]"),
+    ([Q, K, K, "bool"], "float[_,4,_,8]"),
+    (["float[B,1,1,8]", "float[B,1,S,8]", "float[B,1,S,8]", "float[3,T,S]"], "float[B,3,T,8]"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "result"), ATTENDED)
+def test_attention_has_the_sizes_of_what_it_repeats(inputs: list[str], result: str) -> None:
+    queries = result[: result.rindex(",")] + "]"
+    assert infer("FlashAttention", inputs, 2, OWN) == [result, queries]
 
 
 @pytest.mark.parametrize(("name", "inputs", "attributes", "outputs"), ONNX_DOMAIN_CASES)

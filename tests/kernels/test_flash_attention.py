@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels.attention import flash_backends as backends
+from onnxtrain.kernels.attention.flash import flash_attention
 from onnxtrain.kernels.devices import capability as capability_of
 
 Backend = type[backends.Backend]
@@ -157,3 +158,26 @@ def test_gpus_of_others_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     t = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
     assert backends.Call(t, t, t, None, 0.0, True, None, False).backend is backends.Plain
     capability_of.cache_clear()
+
+
+UNFIT = {
+    "queries have 8 elements each, but keys 6": [(2, 3, 4, 8), (2, 3, 5, 6), (2, 3, 5, 8)],
+    "there are 5 keys, but 7 values": [(2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 7, 8)],
+    "numbers of samples do not fit: 2, 3, 2, 1": [(2, 3, 4, 8), (3, 3, 5, 8), (2, 3, 5, 8)],
+    "numbers of heads of keys and values do not fit: 3, 2": [
+        *((2, 6, 4, 8), (2, 3, 5, 8), (2, 2, 5, 8)),
+    ],
+    "3 heads of queries cannot share 2 heads of keys": [
+        *((2, 3, 4, 8), (2, 2, 5, 8), (2, 2, 5, 8)),
+    ],
+    "numbers of queries do not fit: 4, 3": [
+        *((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 5)),
+    ],
+}
+
+
+@pytest.mark.parametrize("reason", UNFIT)
+def test_operands_that_do_not_fit_are_refused(reason: str) -> None:
+    """Torch's kernels would read what is not there."""
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        flash_attention(*(torch.ones(shape) for shape in UNFIT[reason]))

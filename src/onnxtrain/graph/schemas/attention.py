@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnxtrain.graph.schemas.declare import Attributes, op, optional
-from onnxtrain.graph.schemas.facts import Facts, Shape
+from onnxtrain.graph.schemas.facts import Dim, Facts, Shape
+from onnxtrain.graph.schemas.forward import broadcast
 from onnxtrain.graph.schemas.infer import at, fixed, of, same_as, typed
 from onnxtrain.types import FLOATS, OWN, DataType
 
@@ -13,14 +16,32 @@ SCORES: Attributes = {"dropout": 0.0, "is_causal": 0, "scale": optional("float")
 
 def attended(facts: Facts, output: int) -> Shape | None:
     """The queries with the width of the values."""
-    q = facts.shape(0)
-    return None if q is None else q[:-1] + (at(facts.shape(2), -1),)
+    queries = per_query(facts, output)
+    return None if queries is None else (*queries, at(facts.shape(2), -1))
 
 
 def per_query(facts: Facts, output: int) -> Shape | None:
-    """One number for each query of each head."""
-    q = facts.shape(0)
-    return None if q is None else q[:-1]
+    """One number for each query of each head; a single sample, head or query is that of all."""
+    q, mask = facts.shape(0), facts.shape(3)
+    if q is None or len(q) != 4:
+        return None
+    unknown = mask is None and facts.type(3) is not None
+    masked: Shape = (None,) * 3 if unknown else (1, 1, 1, *(mask or ())[:-1])[-3:]
+    shared = [(at(facts.shape(index), 0), at(facts.shape(index), 1)) for index in (1, 2)]
+    samples, _, rows = broadcast(q[:3], masked)
+    for other, _ in shared:
+        (samples,) = broadcast((samples,), (other,))
+    return samples, _heads(q[1], [masked[1], *(heads for _, heads in shared)]), rows
+
+
+def _heads(q: Dim, others: Sequence[Dim]) -> Dim:
+    """How many heads there are: keys and values may have fewer than queries."""
+    if isinstance(q, int) and q != 1:
+        return q
+    more = {heads for heads in others if heads not in (1, q)}
+    if not more:
+        return q
+    return more.pop() if q == 1 and len(more) == 1 else None
 
 
 def sums(facts: Facts, output: int) -> int:

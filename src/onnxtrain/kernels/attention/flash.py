@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.attention import flash_backends as backends
+from onnxtrain.kernels.attention.repeated import alike, gathered
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN
 
@@ -35,9 +36,10 @@ def flash_attention(
     """softmax(q·kᵀ·scale + mask)·v, log Σ exp of the scores, and where random numbers began.
 
     q is [batch, head, query, size]; keys and values may have fewer heads. The mask says which pairs
-    may meet, or is added. A query that may see nothing gets 0.
+    may meet, or is added. A query that may see nothing gets 0. A single sample is that of all.
     """
-    call = backends.Call(q, k, v, mask, dropout, bool(is_causal), scale, deterministic)
+    operands = alike(q, k, v, mask)
+    call = backends.Call(*operands, mask, dropout, bool(is_causal), scale, deterministic)
     return call.backend.forward(call, rng)
 
 
@@ -70,7 +72,9 @@ def flash_attention_grad(
     With p = exp(scores - logsumexp): ds = p·(dy·vᵀ - Σ dy·y), dq = ds·k·scale,
     dk = dsᵀ·q·scale, dv = pᵀ·dy, d mask = ds.
     """
-    call = backends.Call(q, k, v, mask, dropout, bool(is_causal), scale, deterministic)
+    operands = alike(q, k, v, mask)
+    call = backends.Call(*operands, mask, dropout, bool(is_causal), scale, deterministic)
     saved = backends.Saved(y, logsumexp, seed, offset)
     masked = len(wanted) > 3 and wanted[3]
-    return call.backend.backward(call, dy, saved, masked)
+    dq, dk, dv, d_mask = call.backend.backward(call, dy, saved, masked)
+    return gathered(dq, q), gathered(dk, k), gathered(dv, v), d_mask

@@ -24,20 +24,25 @@ def _attended(
     scale: float | None = None,
 ) -> Tensor:
     """The softmax of the open pairs, written out."""
-    heads = [h * k.shape[1] // q.shape[1] for h in range(q.shape[1])]
+    heads = max(q.shape[1], k.shape[1])
     factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    scores = torch.einsum("bhqd,bhkd->bhqk", q, k[:, heads]) * factor
+    scores = torch.einsum("bhqd,bhkd->bhqk", q, _for_each(heads, k)) * factor
+    if mask is not None and mask.dtype is not torch.bool:
+        scores = scores + mask
     closed = torch.zeros(scores.shape, dtype=torch.bool)
     if mask is not None and mask.dtype is torch.bool:
         closed = closed | ~mask
-    elif mask is not None:
-        scores = scores + mask
     if is_causal:
         closed = closed | torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     powers = torch.exp(scores - scores.detach().amax(-1, keepdim=True)).masked_fill(closed, 0.0)
     total = powers.sum(-1, keepdim=True)
     weights = powers / torch.where(total == 0, 1.0, total)
-    return torch.einsum("bhqk,bhkd->bhqd", weights, v[:, heads])
+    return torch.einsum("bhqk,bhkd->bhqd", weights, _for_each(heads, v))
+
+
+def _for_each(heads: int, x: Tensor) -> Tensor:
+    """Keys or values with a head for each of the queries'."""
+    return x[:, [head * x.shape[1] // heads for head in range(heads)]]
 
 
 def _open(*shape: int, first: bool = True) -> Input:
@@ -112,6 +117,11 @@ CASES = [
     _row("added", *_SQUARE, normal(2, 4, 6, 6)),
     _row("added-broadcast", _Q, _K, _V, normal(3, 1, 7)),
     _row("shared-heads", normal(2, 4, 5, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 8), is_causal=1),
+    _row("one-sample-of-keys", normal(2, 3, 5, 8), normal(1, 3, 7, 8), normal(2, 1, 7, 8)),
+    _row("one-sample-of-values", normal(2, 3, 5, 8), normal(2, 1, 7, 8), normal(1, 3, 7, 8)),
+    _row("one-sample-of-queries", normal(1, 1, 5, 8), _K, _V, _open(2, 1, 5, 7)),
+    _row("one-query-for-a-mask", normal(1, 3, 1, 8), normal(1, 3, 7, 8), normal(1, 1, 7, 6),
+         normal(2, 3, 5, 7)),
     grad_row(2, 3, 6, 16),
     _row("one-query", normal(1, 2, 1, 8), normal(1, 2, 9, 8), normal(1, 2, 9, 8)),
 ]  # fmt: skip
