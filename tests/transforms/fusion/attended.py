@@ -1,4 +1,4 @@
-"""Graphs of attention around a Softmax, and what to feed them."""
+"""Models of attention around a Softmax, with queries, keys and values for them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ INPUTS = "double[B,3,4,8] q, double[B,3,5,8] k, double[B,3,5,6] v"
 TURNED = "t = Transpose<perm=[0,1,3,2]>(k)"
 
 
-def model(nodes: str, inputs: str = "", outputs: str = "double[B,3,4,6] y", **options) -> Result:
+def model(
+    nodes: str, inputs: str = "", outputs: str = "double[B,3,4,6] y", *, qkv: str = INPUTS, **more
+) -> Result:
+    """Nodes that read queries, keys and values, other inputs and numbers by their names."""
     words = nodes.replace("(", " ").replace(")", " ").replace(",", " ").split()
-    used = {name: value for name, value in NUMBERS.items() if name in words}
-    return fused(f"({INPUTS}{inputs}) => ({outputs}) {{ {nodes} }}", used, **options)
+    used = {name: value for name, value in {**NUMBERS, **more}.items() if name in words}
+    return fused(f"({qkv}{inputs}) => ({outputs}) {{ {nodes} }}", used)
 
 
 def attention(result: Result) -> ir.Node:

@@ -9,19 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from training.small import normal
-from transforms.fusion.attended import (
-    FEEDS,
-    TURNED,
-    B,
-    D,
-    K,
-    Q,
-    S,
-    T,
-    V,
-    attention,
-    model,
-)
+from transforms.fusion.attended import FEEDS, TURNED, B, D, H, K, Q, S, T, V, attention, model
 from transforms.fusion.compare import fused, same
 
 SCALED = {
@@ -286,6 +274,22 @@ def test_samples_that_are_repeated_are_refused() -> None:
     assert result.reasons() == ["axis 0 is B for queries, 1 for keys"]
 
 
+@pytest.mark.parametrize("one", ["q", "k", "v"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_what_a_run_has_one_of_is_repeated(one: str, axes: tuple[int, ...]) -> None:
+    """Sizes of different names may be 1 and another, which products take for repeated."""
+    result = fused(
+        f"""(double[A,F,4,8] q, double[C,G,5,8] k, double[E,H,5,8] v) => (double[M,N,4,8] y) {{
+            {TURNED} s = MatMul(q, t) w = Softmax(s) y = MatMul(w, v)
+        }}"""
+    )
+    assert result.ops == ["FlashAttention"]
+    feeds = FEEDS | {"v": normal(B, H, S, D, seed=3, dtype=np.float64)}
+    for axis in axes:
+        feeds[one] = feeds[one][(slice(None),) * axis + (slice(1),)].copy()
+    same(result, feeds, list(feeds))
+
+
 def test_ranks_that_differ_are_refused() -> None:
     result = fused(
         """(double[B,3,4,8] q, double[3,8,5] t, double[B,3,5,6] v) => (double[B,3,4,6] y) {
@@ -306,19 +310,3 @@ def test_a_classifier_is_nothing_alike() -> None:
 def test_the_default_scale_is_not_assumed() -> None:
     result = model(f"{PRODUCT} y = MatMul(u, v)")
     assert attention(result).attributes.get_float("scale") == 1 != 1 / math.sqrt(D)
-
-
-@pytest.mark.parametrize(("keys", "values"), [(1, 1), (1, 3), (3, 1)])
-def test_heads_may_share_one_head_of_keys_and_values(keys: int, values: int) -> None:
-    """As those of Falcon do, whose products broadcast; there must be one of both."""
-    result = fused(
-        f"""(double[B,3,4,8] q, double[B,{keys},5,8] k, double[B,{values},5,6] v)
-            => (double[B,3,4,6] y) {{ {PRODUCT} y = MatMul(u, v) }}""",
-        {},
-    )
-    if keys == values:
-        assert result.ops == ["FlashAttention"]
-    else:
-        other = "keys" if keys == 1 else "values"
-        assert result.reasons() == [f"axis 1 is 3 for queries, 1 for {other}"]
-    same(result, FEEDS | {"k": K[:, :keys], "v": V[:, :values]}, list(FEEDS))

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
+from onnxtrain.transforms.fusion.regrouped import is_together
 from training.small import normal
-from transforms.fusion.attended import (
-    FEEDS,
-    INPUTS,
-    NUMBERS,
-    TURNED,
-    B,
-    D,
-    H,
-    S,
-    T,
-    model,
-)
-from transforms.fusion.compare import fused, same
+from transforms.fusion.attended import FEEDS, INPUTS, NUMBERS, TURNED, B, S, T, model
+from transforms.fusion.compare import fused, run, same
 
 FLAT = (
     "a = Reshape(q, queries) b = Reshape(k, flat) t = Transpose<perm=[0,2,1]>(b) p = MatMul(a, t)"
 )
+FIXED = INPUTS.replace("B", "2")
 TOGETHER = {
     "scores": f"""{FLAT} r = Mul(p, scale) o = Reshape(r, scores) s = Add(o, m)
         w = Softmax(s) y = MatMul(w, v)""",
@@ -61,10 +53,7 @@ def test_a_mask_for_each_head_of_each_sample_is_taken_apart(condition: bool) -> 
     masked = "s = Where(c, p, closed)" if condition else "s = Add(p, m)"
     nodes = f"{FLAT} {masked} o = Reshape(s, scores) w = Softmax(o) y = MatMul(w, v)"
     given = "bool[6,4,5] c" if condition else "double[6,1,5] m"
-    fixed = INPUTS.replace("B", "2")
-    words = nodes.replace("(", " ").replace(")", " ").replace(",", " ").split()
-    used = {name: value for name, value in NUMBERS.items() if name in words}
-    result = fused(f"({fixed}, {given}) => (double[2,3,4,6] y) {{ {nodes} }}", used)
+    result = model(nodes, f", {given}", "double[2,3,4,6] y", qkv=FIXED)
     assert result.report.count("FlashAttention") == 1
     c = np.random.default_rng(5).random((6, T, S)) < 0.5
     c[0, 1] = False
@@ -78,35 +67,6 @@ def test_masks_of_which_only_a_run_knows_the_heads_are_left_alone() -> None:
     assert result.reasons() == ["only a run can tell whether a mask has a matrix for each head"]
 
 
-def test_sizes_that_are_computed_are_followed() -> None:
-    """As torch's older exporter writes the attention of older models."""
-    shapes = {
-        "at": np.array(0),
-        "here": np.array([0]),
-        "size": np.array(H),
-        "rest": np.array([-1]),
-        "deep": np.array([D]),
-        "heads_": np.array([H]),
-    }
-    result = fused(
-        """(double[B,3,T,8] q, double[B,3,T,8] k, double[B,3,T,8] v, double[B,1,T,T] m)
-            => (double[B,3,T,8] y) {
-            all = Shape(q) b_ = Gather(all, at) bh = Mul(b_, size) lead = Unsqueeze(bh, here)
-            l = Slice(all, two, three) form = Concat<axis=0>(lead, rest, deep)
-            b1 = Unsqueeze(b_, here) form4 = Concat<axis=0>(b1, heads_, l, l)
-            form3 = Concat<axis=0>(lead, l, l) back = Concat<axis=0>(b1, heads_, l, deep)
-            a = Reshape(q, form) c = Reshape(k, form) u = Reshape(v, form)
-            t = Transpose<perm=[0,2,1]>(c) p = MatMul(a, t) o = Reshape(p, form4) n = Add(o, m)
-            s = Reshape(n, form3) w = Softmax(s) z = MatMul(w, u) y = Reshape(z, back)
-        }""",
-        shapes | {"two": np.array([2]), "three": np.array([3])},
-    )
-    assert result.ops == ["FlashAttention"]
-    feeds = {name: normal(B, H, T, D, seed=i, dtype=np.float64) for i, name in enumerate("qkv")}
-    feeds["m"] = normal(B, 1, T, T, seed=8, dtype=np.float64)
-    same(result, feeds, list(feeds))
-
-
 def test_heads_that_were_never_apart_are_left_alone() -> None:
     words = {"scores": NUMBERS["scores"]}
     result = fused(
@@ -116,3 +76,76 @@ def test_heads_that_were_never_apart_are_left_alone() -> None:
         words,
     )
     assert result.reasons() == ["samples and heads of 'q' were never apart"]
+
+
+PRODUCTS = f"{FLAT} w = Softmax(p) u = Reshape(v, values) z = MatMul(w, u)"
+
+
+@pytest.mark.parametrize("lead", [(3, 2), (1, 6), (6, 1)])
+def test_a_result_that_is_divided_otherwise_stays_so(lead: tuple[int, int]) -> None:
+    shape = (*lead, T, 6)
+    result = model(
+        f"{PRODUCTS} y = Reshape(z, other)",
+        outputs=f"double[{','.join(map(str, shape))}] y",
+        qkv=FIXED,
+        other=np.array(shape),
+    )
+    assert result.ops == ["FlashAttention", "Reshape", "Reshape"]
+    (y,) = run(result.after, FEEDS)
+    assert y.shape == shape
+    same(result, FEEDS, list(FEEDS))
+
+
+@pytest.mark.parametrize("lead", [(3, 2), (1, 6), (6, 1)])
+def test_scores_that_are_divided_otherwise_are_left_alone(lead: tuple[int, int]) -> None:
+    samples, heads = lead
+    result = model(
+        f"""{FLAT} o = Reshape(p, other) n = Add(o, m) s = Reshape(n, weights) w = Softmax(s)
+        u = Reshape(v, values) z = MatMul(w, u) y = Reshape(z, heads)""",
+        f", double[{samples},{heads},1,5] m",
+        qkv=FIXED,
+        other=np.array([samples, heads, T, S]),
+    )
+    assert result.reasons() == ["samples and heads may be divided in different ways"]
+
+
+NAMED = {
+    "queries": ("double[A,F,4,8] q, double[C,G,5,8] k, double[C,G,5,6] v", (3, 2), (2, 3), (2, 3)),
+    "keys": ("double[A,F,4,8] q, double[C,G,5,8] k, double[A,F,5,6] v", (2, 3), (6, 1), (2, 3)),
+    "values": ("double[A,F,4,8] q, double[A,F,5,8] k, double[C,G,5,6] v", (2, 3), (2, 3), (1, 6)),
+    "crosswise": (
+        *("double[A,F,4,8] q, double[A,G,5,8] k, double[C,F,5,6] v", (1, 6), (1, 6), (1, 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_operands_that_may_be_divided_otherwise_are_one_axis(name: str) -> None:
+    qkv, *leads = NAMED[name]
+    result = model(f"{PRODUCTS} y = Identity(z)", outputs="double[N,4,6] y", qkv=qkv)
+    assert result.ops[-3:] == ["FlashAttention", "Squeeze", "Identity"]
+    feeds = {key: FEEDS[key].reshape(*lead, *FEEDS[key].shape[2:])
+             for key, lead in zip(FEEDS, leads, strict=True)}  # fmt: skip
+    same(result, feeds, list(feeds))
+
+
+def test_matrices_that_are_repeated_for_samples_are_left_alone() -> None:
+    """Queries have one axis for samples and heads, and another one in front in the product."""
+    result = model(
+        f"a = Reshape(q, queries) {TURNED} p = MatMul(a, t) w = Softmax(p) y = MatMul(w, v)",
+        outputs="double[C,N,4,6] y",
+        qkv="double[A,F,4,8] q, double[C,F,5,8] k, double[C,F,5,6] v",
+    )
+    assert result.reasons() == ["queries, keys and values have ranks [3, 4, 4], not all 3 or all 4"]
+    result = model(
+        f"""{FLAT} o = Reshape(p, scores) w = Softmax(o) d = Reshape(w, weights)
+        y = MatMul(d, v)""",
+        outputs="double[B,N,4,6] y",
+        qkv="double[A,3,4,8] q, double[A,3,5,8] k, double[B,3,5,6] v",
+    )
+    assert result.reasons() == ["'MatMul_y' (MatMul) is of values of ranks [3, 4]"]
+
+
+def test_a_mask_of_unknown_rank_may_have_a_matrix_for_each_head() -> None:
+    scores = ir.Value(name="scores", shape=ir.Shape([6, T, S]))
+    assert is_together(ir.Value(name="mask"), scores) is None

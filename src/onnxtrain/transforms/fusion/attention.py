@@ -16,7 +16,7 @@ from onnxtrain.transforms.fusion.keys import Operand, keys, queries, unscaled
 from onnxtrain.transforms.fusion.masks import Settled
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
 from onnxtrain.transforms.fusion.reading import is_last_axis, only_reader, opset_of, rank
-from onnxtrain.transforms.fusion.regrouped import apart, regroups, together
+from onnxtrain.transforms.fusion.regrouped import alike, apart, divided, regroups, together
 from onnxtrain.transforms.fusion.sizes import plane_of
 from onnxtrain.transforms.fusion.triangle import Masks
 from onnxtrain.transforms.fusion.weights import read_weights
@@ -92,13 +92,13 @@ def matching(known: Masks) -> Pattern:
             return None
         _refuse_axis(softmax)
         nodes = [*scores.nodes, softmax, *weights.nodes]
-        qkv, heads_apart = _operands(scores.product, weights.values, any(map(regroups, nodes)))
+        qkv, heads_apart = _operands(nodes, scores.product)
         _refuse_shapes(*qkv)
         given = scores.masks
         if heads_apart:
             if any(mask.together is None for mask in given):
                 raise Refusal("only a run can tell whether a mask has a matrix for each head")
-            nodes += _taken_apart(nodes[-1])
+            nodes += _taken_apart(nodes[-1], qkv)
         else:
             given = tuple(dataclasses.replace(mask, together=False) for mask in given)
         scale = scores.scale * qkv[0].factor * qkv[1].factor
@@ -111,30 +111,44 @@ def matching(known: Masks) -> Pattern:
 
 
 def _operands(
-    product: ir.Node, values: ir.Value, regrouped: bool
+    nodes: Sequence[ir.Node], product: ir.Node
 ) -> tuple[tuple[Operand, Operand, Operand], bool]:
     """Queries, keys and values, and whether samples and heads were one axis and are two in these.
 
     They have to be if scores or weights have both forms, and are if they can be.
     """
-    q, turned = product.inputs
-    assert q is not None and turned is not None
+    (q, turned), values = product.inputs, nodes[-1].inputs[1]
+    assert q is not None and turned is not None and values is not None
     qkv = queries(q), keys(turned), Operand(values)
-    if not regrouped and rank(q) != 3:
+    both = [node for node in nodes if regroups(node)]
+    if not both and rank(q) != 3:
         return qkv, False
     try:
+        _refuse_ranks(product, nodes[-1])
         found = unscaled(apart(qkv[0])), unscaled(apart(qkv[1])), apart(qkv[2])
+        if not alike([*(one.lead for one in found), *map(divided, both)]):
+            raise Refusal("samples and heads may be divided in different ways")
     except Refusal:
-        if regrouped:
+        if both:
             raise
         return qkv, False
     return found, True
 
 
-def _taken_apart(product: ir.Node) -> list[ir.Node]:
-    """What takes samples and heads of a result apart, if that is all that reads it."""
+def _taken_apart(product: ir.Node, qkv: Sequence[Operand]) -> list[ir.Node]:
+    """What takes samples and heads of a result apart again, if that is all that reads it."""
     after = only_reader(product.outputs[0], "Reshape")
-    return [after] if after is not None and rank(after.outputs[0]) == 4 and regroups(after) else []
+    if after is None or rank(after.outputs[0]) != 4 or not regroups(after):
+        return []
+    return [after] if alike([*(one.lead for one in qkv), divided(after)]) else []
+
+
+def _refuse_ranks(*products: ir.Node) -> None:
+    """What has no axis of its own for samples must not be repeated for them."""
+    for product in products:
+        ranks = [rank(value) for value in product.inputs]
+        if ranks[0] != ranks[1]:
+            raise Refusal(f"'{product.name}' (MatMul) is of values of ranks {ranks}")
 
 
 def _refuse_axis(softmax: ir.Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -12,6 +13,8 @@ from onnxtrain.transforms.fusion.keys import Operand, keys
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import is_op, made_by, rank
 
+Lead = Sequence[int | ir.SymbolicDim]
+"""How many samples and heads there are."""
 _SWAPPED = (0, 2, 1)
 """How the axes of transposed keys are permuted."""
 
@@ -25,6 +28,22 @@ def regroups(node: ir.Node) -> bool:
     assert before is not None and after is not None
     matrices = zip(list(before)[-2:], list(after)[-2:], strict=True)
     return all(a != 0 and same_dim(a, b) for a, b in matrices)
+
+
+def divided(node: ir.Node) -> Lead:
+    """The samples and heads that such a node makes one axis of, or makes of one."""
+    (four,) = (value for value in (node.inputs[0], node.outputs[0]) if rank(value) == 4)
+    assert four is not None and four.shape is not None
+    return list(four.shape)[:2]
+
+
+def alike(leads: Sequence[Lead]) -> bool:
+    """Whether samples and heads are certainly the same in values of as many matrices.
+
+    If there are as many of the ones everywhere, there are as many of the others.
+    """
+    first, *others = leads
+    return any(all(same_dim(lead[axis], first[axis]) for lead in others) for axis in (0, 1))
 
 
 def apart(found: Operand) -> Operand:
@@ -51,6 +70,8 @@ def is_together(value: ir.Value, scores: ir.Value) -> bool | None:
 
     None if only a run can tell: it may be one for all.
     """
+    if rank(value) is None:
+        return None
     if rank(scores) != 3 or rank(value) != 3:
         return False
     assert value.shape is not None and scores.shape is not None

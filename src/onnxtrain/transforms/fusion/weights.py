@@ -24,12 +24,10 @@ class Weights:
     Attributes:
         nodes: Those up to the product with the values, which is the last.
         dropout: Share of the weights that is dropped.
-        values: What the weights are multiplied by.
     """
 
     nodes: tuple[ir.Node, ...]
     dropout: float
-    values: ir.Value
 
 
 def read_weights(softmax: ir.Node) -> Weights | None:
@@ -51,9 +49,7 @@ def read_weights(softmax: ir.Node) -> Weights | None:
             break
         value = nodes[-1].outputs[0]
     product = _product(value)
-    if product is None or product.inputs[1] is None:
-        return None
-    return Weights((*nodes, product), dropout, product.inputs[1])
+    return None if product is None else Weights((*nodes, product), dropout)
 
 
 def _guard(value: ir.Value) -> list[ir.Node] | None:
