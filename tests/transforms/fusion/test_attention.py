@@ -231,6 +231,14 @@ REFUSED = {
         "p = MatMul(q, t) s = Transpose<perm=[0,2,1,3]>(p) w = Softmax(s) y = MatMul(w, x)",
         "Transpose 'Transpose_s' stands between the product and Softmax",
     ),
+    "scores are rounded": (
+        "p = MatMul(q, t) i = Cast<to=7>(p) s = Cast<to=11>(i) w = Softmax(s) y = MatMul(w, v)",
+        None,
+    ),
+    "weights are rounded": (
+        "s = MatMul(q, t) u = Softmax(s) i = Cast<to=7>(u) w = Cast<to=11>(i) y = MatMul(w, v)",
+        None,
+    ),
     "the mask of Dropout": (
         "s = MatMul(q, t) u = Softmax(s) w, n = Dropout(u, half, on) y = MatMul(w, v) a = Not(n)",
         "the mask of 'Dropout_w' (Dropout) is read by other nodes",
@@ -288,6 +296,19 @@ def test_what_a_run_has_one_of_is_repeated(one: str, axes: tuple[int, ...]) -> N
     for axis in axes:
         feeds[one] = feeds[one][(slice(None),) * axis + (slice(1),)].copy()
     same(result, feeds, list(feeds))
+
+
+def test_types_that_differ_are_refused() -> None:
+    """As GPT-J of half precision has them, whose scores are products in single precision."""
+    result = fused(
+        f"""(float[B,3,4,8] q, float[B,3,5,8] k, float16[B,3,5,6] v) => (float16[B,3,4,6] y) {{
+            {TURNED} s = MatMul(q, t) u = Softmax(s) w = Cast<to=10>(u) y = MatMul(w, v)
+        }}"""
+    )
+    assert result.reasons() == [
+        "queries, keys and values are of different types: FLOAT, FLOAT, FLOAT16"
+    ]
+    assert "FlashAttention" not in result.ops
 
 
 def test_ranks_that_differ_are_refused() -> None:

@@ -94,6 +94,7 @@ def matching(known: Masks) -> Pattern:
         nodes = [*scores.nodes, softmax, *weights.nodes]
         qkv, heads_apart = _operands(nodes, scores.product)
         _refuse_shapes(*qkv)
+        _refuse_types(*qkv)
         given = scores.masks
         if heads_apart:
             if any(mask.together is None for mask in given):
@@ -174,3 +175,10 @@ def _refuse_shapes(q: Operand, k: Operand, v: Operand) -> None:
             fixed = isinstance(have, int) or isinstance(want, int)
             if fixed and not same_dim(have, want):
                 raise Refusal(f"axis {axis} is {want} for queries, {have} for {name}")
+
+
+def _refuse_types(*qkv: Operand) -> None:
+    types = [operand.value.dtype for operand in qkv]
+    if len(set(types)) > 1:
+        names = ", ".join("unknown" if one is None else one.name for one in types)
+        raise Refusal(f"queries, keys and values are of different types: {names}")

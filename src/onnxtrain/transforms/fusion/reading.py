@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import onnx_opset
-from onnxtrain.types import ONNX, DataType
+from onnxtrain.types import FLOATS, ONNX, DataType
 
 _CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}
 """How far a constant may be off, relative to it, in types that cannot hold it any better."""
@@ -24,6 +24,13 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 def is_op(node: ir.Node, *op_types: str) -> bool:
     """Whether a node is one of these operators of ONNX."""
     return node.domain == ONNX and node.op_type in op_types
+
+
+def changes_precision(node: ir.Node) -> bool:
+    """Whether a node is a Cast from one type of real numbers to another."""
+    if not is_op(node, "Cast") or node.inputs[0] is None:
+        return False
+    return {node.inputs[0].dtype, node.outputs[0].dtype} <= FLOATS
 
 
 def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:

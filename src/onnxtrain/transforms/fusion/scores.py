@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import (
+    changes_precision,
     factor_of,
     is_op,
     number,
@@ -87,7 +88,7 @@ def read(value: ir.Value | None) -> Scores | None:
         return None
     if is_op(node, "MatMul"):
         return Scores(node, 1.0, (), (node,))
-    if is_op(node, "Cast") or regroups(node):
+    if changes_precision(node) or regroups(node):
         found = read(node.inputs[0])
         return None if found is None else _longer(found, node)
     scaled = factor_of(node)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.edit import is_used
 from onnxtrain.transforms.fusion.pattern import Refusal
-from onnxtrain.transforms.fusion.reading import is_op, number, only_reader
+from onnxtrain.transforms.fusion.reading import changes_precision, is_op, number, only_reader
 from onnxtrain.transforms.fusion.regrouped import regroups
 from onnxtrain.types import MS
 
@@ -41,7 +41,7 @@ def read_weights(softmax: ir.Node) -> Weights | None:
         elif (node := _dropout(value)) is not None:
             dropout = 1 - (1 - dropout) * (1 - _ratio(node))
             nodes.append(node)
-        elif (cast := only_reader(value, "Cast")) is not None:
+        elif (cast := only_reader(value, "Cast")) is not None and changes_precision(cast):
             nodes.append(cast)
         elif (moved := only_reader(value, "Reshape")) is not None and regroups(moved):
             nodes.append(moved)
