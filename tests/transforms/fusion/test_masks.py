@@ -13,6 +13,8 @@ NUMBERS = {
     "zero": np.array(0),
     "start": np.array([0]),
     "three": np.array(3),
+    "two": np.array(2),
+    "half": np.float64(0.5),
     "one": np.array(1),
     "none": np.float64(0),
     "closed": np.float64(-3e38),
@@ -29,6 +31,8 @@ NUMBERS = {
 }
 ROWS = """n1 = Shape<start=2, end=3>(q) n = Squeeze(n1) i = Range(zero, n, one)
     row = Unsqueeze(i, axis0) column = Unsqueeze(i, axis1)"""
+LOWER = """n1 = Shape<start=2, end=3>(q) e = Concat<axis=0>(n1, n1) o = Expand({}, e)
+    l = Trilu<upper=0>(o)"""
 CAUSAL = {
     "j <= i": f"{ROWS} c = LessOrEqual(row, column) m = Where(c, none, closed)",
     "i >= j": f"{ROWS} c = GreaterOrEqual(column, row) m = Where(c, none, closed)",
@@ -54,6 +58,10 @@ CAUSAL = {
     "lower": "n1 = Shape<start=2, end=3>(q) e = Concat<axis=0>(n1, n1) "
     "o = ConstantOfShape<value = int64[1] {1}>(e) l = Trilu<upper=0>(o) c = Cast<to=9>(l) "
     "m = Where(c, none, closed)",
+    "bits": f"{LOWER.format('three')} b = BitwiseAnd(l, one) c = Cast<to=9>(b) "
+    "m = Where(c, none, closed)",
+    "quotient": f"{LOWER.format('half')} h = Div(l, half) i = Cast<to=7>(h) c = Cast<to=9>(i) "
+    "m = Where(c, none, closed)",
     "table": "n1 = Shape<start=2, end=3>(q) e = Concat<axis=0>(n1, n1) "
     "f = Concat<axis=0>(start, start) c = Slice(table, f, e, last) m = Where(c, none, closed)",
     "other table": "n1 = Shape<start=2, end=3>(q) e = Concat<axis=0>(n1, n1) "
@@ -69,6 +77,12 @@ NEITHER = {
     "j < i": f"{ROWS} c = Less(row, column) m = Where(c, none, closed)",
     "i <= j": f"{ROWS} c = LessOrEqual(column, row) m = Where(c, none, closed)",
     "weak": f"{ROWS} c = LessOrEqual(row, column) m = Where(c, none, unit)",
+    "bits": f"{LOWER.format('two')} b = BitwiseAnd(l, one) c = Cast<to=9>(b) "
+    "m = Where(c, none, closed)",
+    "a whole quotient": f"{LOWER.format('one')} h = Div(l, two) c = Cast<to=9>(h) "
+    "m = Where(c, none, closed)",
+    "rounded": f"{LOWER.format('half')} i = Cast<to=7>(l) c = Cast<to=9>(i) "
+    "m = Where(c, none, closed)",
     "data": f"{ROWS} l = LessOrEqual(row, column) c = And(l, given) m = Where(c, none, closed)",
 }
 

@@ -26,12 +26,12 @@ from onnxtrain.transforms.fusion.evaluated import evaluated
 from onnxtrain.transforms.fusion.known import COLUMN, ROW, Count, Known, Number, Triangle
 from onnxtrain.transforms.fusion.reading import is_op, number, rank
 from onnxtrain.transforms.fusion.sizes import plane_of, slices_of
-from onnxtrain.types import DataType
+from onnxtrain.types import FLOATS, DataType
 
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "And": np.logical_and,
-    "BitwiseAnd": np.logical_and,
+    "BitwiseAnd": lambda a, b: int(a) & int(b),
     "Div": np.divide,
     "Equal": np.equal,
     "Greater": np.greater,
@@ -133,13 +133,17 @@ def _filling(node: ir.Node) -> Number:
 
 
 def _cast(known: Known | None, dtype: DataType | None) -> Known | None:
-    if dtype != DataType.BOOL:
+    """What is left of numbers in another type; what they are rounded to is not read."""
+    if known is None or dtype in FLOATS:
         return known
-    if isinstance(known, Number):
-        return Number(float(known.value != 0))
-    if isinstance(known, Triangle):
-        return known.replaced(float(known.inside != 0), float(known.outside != 0))
-    return None
+    if isinstance(known, Count):
+        return None if dtype == DataType.BOOL else known
+    there = [known.value] if isinstance(known, Number) else [known.inside, known.outside]
+    if dtype == DataType.BOOL:
+        there = [float(value != 0) for value in there]
+    elif not all(value.is_integer() for value in there):
+        return None
+    return Number(there[0]) if isinstance(known, Number) else known.replaced(*there)
 
 
 def _trilu(node: ir.Node, known: Known | None) -> Known | None:
@@ -154,7 +158,9 @@ def _trilu(node: ir.Node, known: Known | None) -> Known | None:
 
 
 def _elementwise(node: ir.Node, parts: list[Known | None]) -> Known | None:
-    """An operator on what its inputs are at each place."""
+    """An operator on what its inputs are at each place; quotients of whole numbers are not read."""
+    if node.op_type == "Div" and node.outputs[0].dtype not in FLOATS:
+        return None
     if any(isinstance(part, Count) for part in parts):
         return compared(node.op_type, parts)
     function, known = _ELEMENTWISE[node.op_type], [part for part in parts if part is not None]
