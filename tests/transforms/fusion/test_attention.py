@@ -9,7 +9,21 @@ import onnx_ir as ir
 import pytest
 
 from training.small import normal
-from transforms.fusion.attended import FEEDS, TURNED, B, D, H, K, Q, S, T, V, attention, model
+from transforms.fusion.attended import (
+    FEEDS,
+    INPUTS,
+    TURNED,
+    B,
+    D,
+    H,
+    K,
+    Q,
+    S,
+    T,
+    V,
+    attention,
+    model,
+)
 from transforms.fusion.compare import fused, same
 
 SCALED = {
@@ -42,6 +56,14 @@ def test_a_scale_that_float32_cannot_hold_stays_in_double() -> None:
     result = model(f"{TURNED} p = MatMul(q, t) s = Mul(p, third) w = Softmax(s) y = MatMul(w, v)")
     assert result.ops == ["Mul", "FlashAttention"]
     same(result, FEEDS, ["q", "k", "v"])
+    single = fused(
+        f"""(float[B,3,4,8] q, float[B,3,5,8] k, float[B,3,5,6] v) => (float[B,3,4,6] y) {{
+            {TURNED} p = MatMul(q, t) s = Mul(p, third) w = Softmax(s) y = MatMul(w, v)
+        }}""",
+        {"third": np.float32(1 / 3)},
+    )
+    assert single.ops == ["FlashAttention"]
+    assert attention(single).attributes.get_float("scale") == np.float32(1 / 3)
 
 
 def test_keys_that_were_transposed_with_their_heads_are_transposed_back() -> None:
@@ -166,18 +188,36 @@ def test_dropout_in_training_form_becomes_that_of_the_operator() -> None:
     assert attention(result).attributes.get_float("dropout") == 0.5
 
 
-def test_matrices_without_heads_get_them_for_the_time_of_it() -> None:
+@pytest.mark.parametrize(("opset", "axis"), [(12, "<axis=2>"), (13, "")])
+@pytest.mark.parametrize("matrices", ["B", "M"])
+def test_matrices_without_heads_get_them_for_the_time_of_it(
+    matrices: str, opset: int, axis: str
+) -> None:
     result = fused(
-        """(double[B,4,8] q, double[B,5,8] k, double[B,5,6] v, double[B,4,5] m)
-            => (double[B,4,6] y) {
+        f"""(double[B,4,8] q, double[B,5,8] k, double[B,5,6] v, double[{matrices},4,5] m)
+            => (double[B,4,6] y) {{
             a = Relu(q) t = Transpose<perm=[0,2,1]>(k)
-            p = MatMul(a, t) s = Add(p, m) w = Softmax<axis=2>(s) y = MatMul(w, v)
-        }""",
-        opset=12,
+            p = MatMul(a, t) s = Add(p, m) w = Softmax{axis}(s) y = MatMul(w, v)
+        }}""",
+        opset=opset,
     )
     attention(result)
     feeds = {"q": Q[:, 0], "k": K[:, 0], "v": V[:, 0], "m": normal(B, T, S, dtype=np.float64)}
     same(result, feeds, ["q", "k", "v", "m"])
+
+
+def test_softmax_was_along_the_second_axis_once() -> None:
+    result = fused(
+        f"""({INPUTS}) => (double[B,3,4,6] y) {{
+            {TURNED} s = MatMul(q, t) w = Softmax(s) y = MatMul(w, v)
+        }}""",
+        opset=12,
+    )
+    assert result.reasons() == ["Softmax is along axis 1, not along the last one"]
+    flat = "double[B,4,8] q, double[B,8,5] k, double[B,5,6] v"
+    nodes = "s = MatMul(q, k) w = Softmax(s) y = MatMul(w, v)"
+    result = fused(f"({flat}) => (double[B,4,6] y) {{ {nodes} }}", opset=12)
+    assert result.reasons() == ["Softmax is along axis 1, not along the last one"]
 
 
 def test_heads_that_queries_share_are_not_repeated() -> None:

@@ -155,11 +155,12 @@ def is_attention(product: ir.Node) -> bool:
 def _refuse_growth(scores: ir.Value, node: ir.Node) -> None:
     """A mask must not have more rows, columns, heads or samples than the scores."""
     result = node.outputs[0]
-    if scores.shape is None or result.shape is None or len(scores.shape) != len(result.shape):
+    if scores.shape is None or result.shape is None:
         raise Refusal(f"the rank of what '{node.name}' ({node.op_type}) masks is not known")
-    for have, gets in zip(scores.shape, result.shape, strict=True):
-        if isinstance(have, int) and not same_dim(have, gets):
-            raise Refusal(f"the mask of '{node.name}' ({node.op_type}) is larger than the scores")
+    sizes = zip(scores.shape, result.shape, strict=False)
+    grown = any(isinstance(have, int) and not same_dim(have, gets) for have, gets in sizes)
+    if grown or len(scores.shape) != len(result.shape):
+        raise Refusal(f"the mask of '{node.name}' ({node.op_type}) is larger than the scores")
 
 
 def _reaches(node: ir.Node, steps: int = 6) -> bool:
