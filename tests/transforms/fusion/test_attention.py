@@ -371,3 +371,19 @@ def test_a_classifier_is_nothing_alike() -> None:
 def test_the_default_scale_is_not_assumed() -> None:
     result = model(f"{PRODUCT} y = MatMul(u, v)")
     assert attention(result).attributes.get_float("scale") == 1 != 1 / math.sqrt(D)
+
+
+@pytest.mark.parametrize(("keys", "values"), [(1, 1), (1, 3), (3, 1)])
+def test_heads_may_share_one_head_of_keys_and_values(keys: int, values: int) -> None:
+    """As those of Falcon do, whose products broadcast; there must be one of both."""
+    result = fused(
+        f"""(double[B,3,4,8] q, double[B,{keys},5,8] k, double[B,{values},5,6] v)
+            => (double[B,3,4,6] y) {{ {PRODUCT} y = MatMul(u, v) }}""",
+        {},
+    )
+    if keys == values:
+        assert result.ops == ["FlashAttention"]
+    else:
+        other = "keys" if keys == 1 else "values"
+        assert result.reasons() == [f"axis 1 is 3 for queries, 1 for {other}"]
+    same(result, FEEDS | {"k": K[:, :keys], "v": V[:, :values]}, list(FEEDS))

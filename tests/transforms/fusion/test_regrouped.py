@@ -254,3 +254,32 @@ def test_a_result_of_any_length_stays_one_axis(queries: int) -> None:
     assert "Squeeze" not in result.ops
     feeds = FEEDS | {"q": FEEDS["q"][:, :, :queries]}
     same(result, feeds, list(feeds))
+
+
+def test_sizes_that_are_computed_are_followed() -> None:
+    """As torch's older exporter writes the attention of older models."""
+    shapes = {
+        "at": np.array(0),
+        "here": np.array([0]),
+        "size": np.array(H),
+        "rest": np.array([-1]),
+        "deep": np.array([D]),
+        "heads_": np.array([H]),
+    }
+    result = fused(
+        """(double[B,3,T,8] q, double[B,3,T,8] k, double[B,3,T,8] v, double[B,1,T,T] m)
+            => (double[B,3,T,8] y) {
+            all = Shape(q) b_ = Gather(all, at) bh = Mul(b_, size) lead = Unsqueeze(bh, here)
+            l = Slice(all, two, three) form = Concat<axis=0>(lead, rest, deep)
+            b1 = Unsqueeze(b_, here) form4 = Concat<axis=0>(b1, heads_, l, l)
+            form3 = Concat<axis=0>(lead, l, l) back = Concat<axis=0>(b1, heads_, l, deep)
+            a = Reshape(q, form) c = Reshape(k, form) u = Reshape(v, form)
+            t = Transpose<perm=[0,2,1]>(c) p = MatMul(a, t) o = Reshape(p, form4) n = Add(o, m)
+            s = Reshape(n, form3) w = Softmax(s) z = MatMul(w, u) y = Reshape(z, back)
+        }""",
+        shapes | {"two": np.array([2]), "three": np.array([3])},
+    )
+    assert result.ops == ["FlashAttention"]
+    feeds = {name: normal(B, H, T, D, seed=i, dtype=np.float64) for i, name in enumerate("qkv")}
+    feeds["m"] = normal(B, 1, T, T, seed=8, dtype=np.float64)
+    same(result, feeds, list(feeds))
