@@ -29,6 +29,13 @@ def test_where_and_cast(opset: int) -> None:
     assert x.dtype == y.dtype == z.dtype == DataType.BFLOAT16
 
 
+def test_sequences_have_parts_of_the_same_type() -> None:
+    x = value("x", DataType.BFLOAT16, 4, 3)
+    split = ir.Node("", "SplitToSequence", [x], outputs=[ir.Value(name="s")])
+    infer_node(split, {"": 18})
+    assert split.outputs[0].type == ir.SequenceType(ir.TensorType(ir.DataType.BFLOAT16))
+
+
 def test_old_models_train_in_sixteen_bits() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 6, opset_import: ["" : 11]>

@@ -53,7 +53,13 @@ def stand_in(
 def undo(
     schema: onnx.defs.OpSchema, names: frozenset[str], protos: Sequence[onnx.TypeProto | None]
 ) -> None:
-    """Make outputs of these type parameters bfloat16 again."""
+    """Make outputs of these type parameters bfloat16 again, and sequences of such parts."""
     for formal, proto in paired(schema.outputs, protos):
-        if formal.type_str in names and proto is not None:
+        if proto is None or not names:
+            continue
+        if formal.type_str in names:
             proto.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+        elif proto.HasField("sequence_type"):
+            part = proto.sequence_type.elem_type.tensor_type
+            if part.elem_type == onnx.TensorProto.FLOAT16:
+                part.elem_type = onnx.TensorProto.BFLOAT16

@@ -48,10 +48,13 @@ def _inferred(
     node: ir.Node, imports: dict[str, int], infer_node: InferNode
 ) -> list[ir.Shape | None]:
     """What ONNX's inference now says; nothing new if a declared size was wrong."""
+    types = [value.type for value in node.outputs]
     try:
         infer_node(node, imports)
     except GraphError:
         return [None] * len(node.outputs)
+    for value, type_ in zip(node.outputs, types, strict=True):
+        value.type = type_
     return [value.shape for value in node.outputs]
 
 
