@@ -7,24 +7,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-# On PATH, or where the CUDA toolkit puts it.
-CUDA_HOME ?= /usr/local/cuda
-SANITIZER ?= $(firstword $(shell command -v compute-sanitizer 2> /dev/null) \
-  $(wildcard $(addsuffix /compute-sanitizer,$(CUDA_HOME)/bin $(CUDA_HOME)/compute-sanitizer \
-  $(wildcard /usr/local/cuda-*/bin) $(wildcard /opt/cuda/bin))) compute-sanitizer)
-# One type of each test: accesses of the others differ in nothing but their width. Give WIDTHS=gpu for all.
-WIDTHS ?= not cuda-float32 and not cuda-float16
-SANITIZED := -m gpu $(wildcard tests/kernels/test_fast*.py)
-# Nothing can be recorded where each tensor has memory of its own, by which memcheck finds more.
-RECORDED := (record or replay)
-# Racecheck loses track, and waits for ever, where several threads launch at once.
-THREADED := threads
-
 # Packages of onnxruntime-training 1.19.2, the reference that golden data comes from; it needs Python 3.11 or older.
 REFERENCE := build/reference
 REFERENCE_PACKAGES := 'numpy<2' onnx==1.16.2 'protobuf<6' flatbuffers packaging sympy cerberus h5py torch==2.13.0
 
-.PHONY: help venv demo test check docs golden bench zoo sanitize clean
+.PHONY: help venv demo test check docs golden bench zoo gpu sanitize operators clean
 
 help:
 	@echo "make demo    train a small CNN on handwritten digits; results in demo-out/"
@@ -32,6 +19,7 @@ help:
 	@echo "make check   lint, format, types, layers, hygiene, public API, documentation: before every commit"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   print what steps cost, against torch"
+	@echo "make gpu     run the tests that need a GPU, in several processes"
 	@echo "make sanitize  look for wrong accesses and races in the GPU kernels with compute-sanitizer"
 	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
 	@echo "make operators  write docs/operators.md again"
@@ -73,18 +61,11 @@ bench: $(READY)
 zoo: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/zoo.py $(ARGS)
 
-# Without torch's cache every tensor is an allocation of its own, so that reading past its end is seen.
+gpu: $(READY)
+	$(BIN)/python tests/gpu.py $(ARGS)
+
 sanitize: $(READY)
-	@command -v $(SANITIZER) > /dev/null || { echo "there is no $(SANITIZER): it comes with the CUDA toolkit"; exit 1; }
-	@$(BIN)/python -c "import sys, torch; torch.cuda.is_available() or sys.exit('there is no GPU to test on')"
-	@echo "once without the tool, which compiles all kernels"
-	$(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(WIDTHS)' $(ARGS)
-	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 \
-	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(WIDTHS) and not $(RECORDED)' $(ARGS)
-	$(SANITIZER) --tool memcheck --error-exitcode 1 \
-	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(RECORDED)' $(ARGS)
-	$(SANITIZER) --tool racecheck --error-exitcode 1 \
-	  $(BIN)/python -m pytest -q -x -p no:cacheprovider $(SANITIZED) -k '$(WIDTHS) and not $(THREADED)' $(ARGS)
+	$(BIN)/python tests/gpu.py --sanitize $(wildcard tests/kernels/test_fast*.py) $(ARGS)
 
 operators: $(READY)
 	$(BIN)/python -m onnxtrain.testing.operators

@@ -58,12 +58,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let several processes share the tests, also where there is no xdist."""
+    parser.addoption("--shard", metavar="I/N", help="run the Ith of N shares of the tests")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a GPU where torch sees none; the summary counts it as deselected."""
-    if torch.cuda.is_available():
-        return
-    config.hook.pytest_deselected(items=[item for item in items if "gpu" in item.keywords])
-    items[:] = [item for item in items if "gpu" not in item.keywords]
+    """Leave out other shares, and what needs a GPU where torch sees none.
+
+    The summary counts them as deselected.
+    """
+    first, _, parts = (config.getoption("shard") or "0/1").partition("/")
+    here = torch.cuda.is_available()
+    chosen = [
+        zlib.crc32(item.nodeid.encode()) % int(parts) == int(first)
+        and (here or "gpu" not in item.keywords)
+        for item in items
+    ]
+    left_out = [item for item, keep in zip(items, chosen, strict=True) if not keep]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item, keep in zip(items, chosen, strict=True) if keep]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,141 @@
+"""The tests that need a GPU, in several processes that share it.
+
+python tests/gpu.py [--processes 14] [--sanitize] [-k WHICH] [--logs FOLDER] [files of tests]
+
+Starting and compiling takes a CPU most of the time, so that a GPU serves many processes. Nothing
+but pytest is needed. ``--sanitize`` runs the tests of the Triton kernels under compute-sanitizer
+afterwards, one process for each file and tool; kernels are compiled by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+ROOT = pathlib.Path(__file__).parents[1]
+WIDTHS = "not cuda-float32 and not cuda-float16"
+"""One type of each test: accesses of the others differ in nothing but their width."""
+RECORDED = "(record or replay)"
+"""Tests that cannot run where each tensor has memory of its own, by which memcheck finds more."""
+THREADED = "threads"
+"""Tests that racecheck cannot follow."""
+NOTHING_RAN = 5
+LAST_LINES = 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run of pytest.
+
+    Attributes:
+        title: What it is called.
+        command: How it is started.
+        settings: Variables of its environment.
+    """
+
+    title: str
+    command: list[str]
+    settings: dict[str, str]
+
+    def run(self, folder: pathlib.Path) -> tuple[bool, str]:
+        """Whether it went well, and its last line, or lines."""
+        log = folder / f"{re.sub(r'[^a-z0-9]+', '-', self.title)}.log"
+        with log.open("w") as out:
+            environment = {**os.environ, **self.settings}
+            done = subprocess.run(
+                self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
+            )
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        good = done.returncode in (0, NOTHING_RAN)
+        return good, "\n".join(lines[-1:] if good else lines[-LAST_LINES:])
+
+
+def pytest_command(*more: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *more]
+
+
+def shards(processes: int, files: list[str], which: str) -> list[Job]:
+    """All tests, each in one of the processes."""
+    chosen = ["-k", which] if which else []
+    found = []
+    for i in range(processes):
+        command = pytest_command(f"--shard={i}/{processes}", *chosen, *files)
+        found.append(Job(f"share {i} of {processes}", command, {}))
+    return found
+
+
+def sanitized(tool: str, which: str) -> list[Job]:
+    """The tests of the Triton kernels under memcheck and racecheck."""
+    also = f" and ({which})" if which else ""
+    alone = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    found = []
+    for file in sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
+        for kind, chosen, settings in (
+            ("memcheck", f"{WIDTHS} and not {RECORDED}", alone),
+            ("memcheck", RECORDED, {}),
+            ("racecheck", f"{WIDTHS} and not {THREADED}", {}),
+        ):
+            run = pytest_command(str(file), "-k", chosen + also)
+            command = [tool, "--tool", kind, "--error-exitcode", "1", *run]
+            title = f"{kind} {file.stem}{' recorded' if chosen == RECORDED else ''}"
+            found.append(Job(title, command, settings))
+    return found
+
+
+def run_all(jobs: list[Job], processes: int, folder: pathlib.Path) -> bool:
+    """Run jobs side by side and print how each ended; whether all went well."""
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        results = list(pool.map(lambda job: job.run(folder), jobs))
+    for job, (good, text) in zip(jobs, results, strict=True):
+        print(f"{'ok  ' if good else 'FAIL'} {job.title}: {text}", flush=True)
+    passed = sum(int(n) for _, text in results for n in re.findall(r"(\d+) passed", text))
+    wrong = sum(not good for good, _ in results)
+    print(f"{passed} passed, {wrong} of {len(jobs)} runs failed, {time.monotonic() - start:.0f} s")
+    return not wrong
+
+
+def main() -> int:
+    """Run the tests; 0 if all passed."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--processes", type=int, default=min(14, os.cpu_count() or 1))
+    parser.add_argument("--sanitize", action="store_true", help="compute-sanitizer afterwards")
+    parser.add_argument("-k", default="", dest="which", help="as pytest's")
+    parser.add_argument("--logs", type=pathlib.Path, help="where each process writes")
+    parser.add_argument("files", nargs="*")
+    options = parser.parse_args()
+    tool = sanitizer() if options.sanitize else None
+    if not torch.cuda.is_available():
+        sys.exit("there is no GPU to test on")
+    folder = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="gpu-tests-"))
+    print(f"logs in {folder}", flush=True)
+    jobs = shards(options.processes, options.files, options.which)
+    good = run_all(jobs, options.processes, folder)
+    if tool is not None:
+        good = run_all(sanitized(tool, options.which), options.processes, folder) and good
+    return 0 if good else 1
+
+
+def sanitizer() -> str:
+    """On the path, or where the CUDA toolkit puts it."""
+    home = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    homes = [home, *pathlib.Path("/usr/local").glob("cuda-*"), pathlib.Path("/opt/cuda")]
+    names = [one / part for one in homes for part in ("bin", "compute-sanitizer")]
+    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, names)])
+    found = shutil.which("compute-sanitizer", path=search)
+    return found or sys.exit("there is no compute-sanitizer: it comes with the CUDA toolkit")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
