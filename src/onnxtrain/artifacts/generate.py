@@ -22,7 +22,7 @@ from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.maps import written
 from onnxtrain.graph.merged import separate
-from onnxtrain.graph.traced import sources
+from onnxtrain.graph.traced import other_names, sources
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
@@ -79,7 +79,8 @@ def generate_artifacts(
     Args:
         model: The forward model, or its path.
         requires_grad: Parameters to train. One that torch's exporter stored in another form, such
-            as transposed, is found by its name in the module, and trained in that form.
+            as transposed, is found by its name in the module, and trained in that form; so is one
+            that several modules share by its name in any of them.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
             not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
@@ -157,12 +158,22 @@ def _names(given: Sequence[str] | None) -> list[str]:
     return list(given or ())
 
 
+def _known_names(graph: ir.Graph) -> set[str]:
+    """Names of tensors, and of what an exporter computed them from."""
+    values = graph.initializers.values()
+    return set(graph.initializers).union(*map(sources, values))
+
+
 def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
-    """The tensors that parameters are in: their own, or what an exporter computed from them."""
+    """The tensors that parameters are in: their own, or what an exporter computed from them.
+
+    A weight that several modules share is stored under the name that it has in one of them.
+    """
     have = {value.name for value in (*graph.initializers.values(), *graph.inputs)}
     made: dict[str, list[str]] = {}
     for value in graph.initializers.values():
-        for name in sources(value) if value.dtype in FLOATS else ():
+        own = [*sources(value), *other_names(value)] if value.dtype in FLOATS else []
+        for name in own:
             made.setdefault(name, []).append(str(value.name))
     found = [[name] if name in have else made.get(name, [name]) for name in names]
     return list(dict.fromkeys(itertools.chain.from_iterable(found)))
@@ -177,7 +188,7 @@ def _tied(
     """
     known = named & set(model.graph.initializers)
     changed = tie(model)
-    if named - set(model.graph.initializers):
+    if named - _known_names(model.graph):
         changed = any([changed, restore_biases(model), separate(model), restore_calls(model)])
     if changed and known <= set(model.graph.initializers):
         return written(model), model

@@ -26,6 +26,22 @@ def module_of(node: ir.Node) -> str | None:
     return scopes[-2] if len(scopes) > 1 else None
 
 
+def other_names(value: ir.Value) -> list[str]:
+    """What a parameter is called in other modules that read it, as those of tied weights do.
+
+    Modules around its own one, or in it, have no such parameter; they only use it.
+    """
+    owner, _, leaf = str(value.name).rpartition(".")
+    modules = dict.fromkeys(module_of(node) for node, _ in value.uses())
+    return [f"{m}.{leaf}" for m in modules if m and owner and not _nested(m, owner)]
+
+
+def _nested(one: str, other: str) -> bool:
+    """Whether one module is the other, or one of them is in the other."""
+    one, other = f"{one}.", f"{other}."
+    return one.startswith(other) or other.startswith(one)
+
+
 def sources(value: ir.Value) -> list[str]:
     """Names of what an exporter computed a tensor from; none if it does not tell."""
     return _listed(value.metadata_props.get(_FOLDED))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from onnxtrain.graph.tidy import was_node
-from onnxtrain.graph.traced import sources, tensors
+from onnxtrain.graph.traced import other_names, sources, tensors
 from onnxtrain.types import FLOATS
 
 _PRODUCER = "pytorch"
@@ -28,10 +28,12 @@ class Exported:
 
     Attributes:
         parameters: Names of the parameters of the module.
+        stored: Names of all tensors.
         fixed: Why others are none, by name.
     """
 
     parameters: frozenset[str]
+    stored: frozenset[str]
     fixed: Mapping[str, str]
 
     @classmethod
@@ -47,7 +49,7 @@ class Exported:
         if told or _keeps_parameters(model):
             reason = _FIXED["CONSTANT_TENSOR"]
             fixed |= {str(v.name): reason for v in values if was_node(v) and not sources(v)}
-        return cls(parameters, fixed)
+        return cls(parameters, frozenset(model.graph.initializers), fixed)
 
     def is_parameter(self, value: ir.Value) -> bool:
         """Whether a tensor is a parameter wherever it is read.
@@ -58,8 +60,10 @@ class Exported:
         return value.name in self.parameters and len(value.uses()) == 1
 
     def made_of(self, value: ir.Value) -> tuple[str, ...]:
-        """Parameters that the exporter computed a tensor from."""
-        return tuple(name for name in sources(value) if name in self.parameters)
+        """Parameters that the exporter computed a tensor from, or that it also is."""
+        made = [name for name in sources(value) if name in self.parameters]
+        made += [name for name in other_names(value) if name in self.parameters - self.stored]
+        return tuple(made)
 
 
 def _keeps_parameters(model: ir.Model) -> bool:

@@ -105,7 +105,8 @@ class Decision:
         elements: How many numbers it has.
         statistic: Whether it is a running statistic, which training moves in its own way.
         possible: Whether it could be trained if it were asked for by name.
-        made_of: Parameters of the torch module that an exporter computed it from.
+        made_of: Parameters of the torch module that an exporter computed it from, and other names
+            that it has there.
     """
 
     name: str
