@@ -81,6 +81,16 @@ def test_modules_that_read_parts_of_one_parameter_have_parameters_of_their_own()
     onnx.checker.check_model(ir.to_proto(merged), full_check=True)
 
 
+def test_a_module_that_alone_reads_parts_of_the_parameter_of_another_has_its_own():
+    merged = in_modules(model(PARTS.replace("h = Add(x, k)", 'h = Sum(x, k, "b.bias")')),
+                        "c", "c", "c", "c", "c", "c")  # fmt: skip
+    del merged.graph[0].metadata_props[SCOPES]
+    merged.graph[2].metadata_props[SCOPES] = repr(["", "b", "Sum"])
+    merged.graph[2].replace_input_with(1, merged.graph.inputs[0])
+    assert separate(merged)
+    assert [n for names in read_by(merged) for n in names if "bias" in n] == ["c.bias", "b.bias"]
+
+
 @pytest.mark.parametrize("modules", [["b"] * 6, ["b"] * 4 + ["b.c"] * 2])
 def test_a_module_and_those_in_it_share_the_parts_of_its_parameter(modules):
     assert not separate(in_modules(model(PARTS), *modules))

@@ -127,6 +127,8 @@ def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
             group = readers.setdefault(owner if inside else module, [])
             group.append((position, (reader, index)))
     kept = owner if owner in readers else next(iter(readers), owner)
+    if kept != owner:
+        node.metadata_props[SCOPES] = readers[kept][0][1][0].metadata_props[SCOPES]
     for module, places in readers.items():
         if module != kept:
             _copy_for(graph, node, places)
