@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.copied import constant
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.traced import given, parameters, sources
 from onnxtrain.types import FLOATS, ONNX
@@ -35,7 +36,7 @@ def restore_biases(model: ir.Model) -> bool:
         if zeros is None:
             continue
         if lost[0] not in made:
-            made[lost[0]] = _constant(graph, lost[0], zeros)
+            made[lost[0]] = constant(graph, zeros, unique_name(graph, lost[0]))
         node.resize_inputs(_BIAS + 1)
         node.replace_input_with(_BIAS, made[lost[0]])
     return bool(made)
@@ -61,12 +62,3 @@ def _zeros(node: ir.Node) -> np.ndarray | None:
     else:
         return None
     return np.zeros(count, tensor.dtype.numpy())
-
-
-def _constant(graph: ir.Graph, name: str, zeros: np.ndarray) -> ir.Value:
-    data = ir.Tensor(zeros, name=unique_name(graph, name))
-    value = ir.Value(
-        name=data.name, type=ir.TensorType(data.dtype), shape=data.shape, const_value=data
-    )
-    graph.register_initializer(value)
-    return value

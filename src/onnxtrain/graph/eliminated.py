@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.copied import copied_node, copy
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.traced import call_of, parameters, read_by_call, sources, tell_sources
 from onnxtrain.types import FLOATS
@@ -126,36 +126,17 @@ def _copy(
 ) -> None:
     """The nodes of a call once more, with tensors of their own, for some that read it."""
     new = {value: _own(graph, value, name) for value, name in names.items()}
-    last = nodes[-1]
     for node in nodes:
-        copied = ir.Node(
-            node.domain,
-            node.op_type,
-            [new.get(v, v) if v is not None else None for v in node.inputs],
-            list(node.attributes.values()),
-            num_outputs=len(node.outputs),
-            metadata_props=dict(node.metadata_props),
-        )
-        for old, value in zip(node.outputs, copied.outputs, strict=True):
-            value.name, value.type, value.shape = (
-                unique_name(graph, str(old.name)),
-                old.type,
-                old.shape,
-            )
-            new[old] = value
-        graph.insert_after(last, copied)
-        last = copied
+        inputs = [None if v is None else new.get(v, v) for v in node.inputs]
+        copied = copied_node(graph, node, inputs, node.metadata_props)
+        new |= zip(node.outputs, copied.outputs, strict=True)
     for node, index in places:
         node.replace_input_with(index, new[result])
 
 
 def _own(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
     """A tensor with the numbers of another, for another parameter."""
-    assert value.const_value is not None
     is_itself = not sources(value)
-    title = unique_name(graph, name if is_itself else str(value.name))
-    data = ir.Tensor(np.array(value.const_value.numpy()), name=title)
-    own = ir.Value(name=title, type=value.type, shape=value.shape, const_value=data)
+    own = copy(graph, value, unique_name(graph, name if is_itself else str(value.name)))
     tell_sources(own, [] if is_itself else [name])
-    graph.register_initializer(own)
     return own

@@ -3,29 +3,23 @@
 A model that was never trained has many tensors of ones and zeros. Exporters write equal tensors
 once, which is right for a model that only runs; whoever trains it would tie layers together that
 have nothing to do with each other. A tensor of unequal numbers that several layers read is tied on
-purpose, unless the file tells that they read different parameters (of copies of a layer), and so is
-any tensor that one layer reads twice.
+purpose, unless its nodes tell otherwise (``graph.copied``), and so is any tensor that one layer
+reads twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.copied import constant, copied_node, copy, is_mover, part_copies
 from onnxtrain.graph.edit import collected_names, unique_name
-from onnxtrain.graph.traced import SCOPES, given, module_of, parameters, sources, tell_sources
+from onnxtrain.graph.traced import SCOPES, module_of, sources, tell_sources
 from onnxtrain.types import FLOATS, ONNX
 
 _LEAVES = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
 """What the inputs of a BatchNormalization are called."""
 _STATISTICS = (3, 4)
-_MOVERS = frozenset(
-    {"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
-)
-"""Operators that exporters merge, too, once they read the same tensor."""
-
 _SHAPERS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 _KEEPERS = _SHAPERS | {"Cast", "Identity"}
 """Operators behind which a vector still has the numbers of a statistic, in their order."""
@@ -36,27 +30,24 @@ Use = tuple[ir.Node, int]
 def separate(model: ir.Model) -> bool:
     """Give layers tensors of their own where an exporter merged them, in place; whether it did.
 
-    Four cases: a tensor of equal numbers that reaches a layer through an Identity, one that nodes
-    of several modules read, itself or a part that one node takes for all of them, one of any
-    numbers that nodes read as different parameters, and the running statistics of a
+    Four cases: a tensor that nodes were traced with as several parameters, one of equal numbers
+    that reaches a layer through an Identity, one of these that nodes of several modules read, or a
+    part of which one node takes for all of them, and the running statistics of a
     BatchNormalization if anything else reads them, or makes others of them.
     """
     graph = model.graph
     before = len(graph.initializers)
     with collected_names(graph):
+        part_copies(graph)
         for node in list(graph):
             _from_identity(graph, node)
-        known = parameters(graph)
         for value in list(graph.initializers.values()):
-            if value.is_graph_input() or not _may_be_shared(value):
-                continue
-            if not _is_uniform(value):
-                _by_parameter(graph, value, known)
+            if value.is_graph_input() or not _may_be_shared(value) or not _is_uniform(value):
                 continue
             for mover in _movers(value):
                 _own_mover(graph, mover, str(value.name).rpartition(".")[0])
             if len(value.uses()) > 1:
-                _bymodule_of(graph, value)
+                _by_module(graph, value)
         for node in list(graph):
             if _is(node, "BatchNormalization") and len(node.inputs) > max(_STATISTICS):
                 _own_statistics(graph, node)
@@ -95,7 +86,7 @@ def _from_identity(graph: ir.Graph, node: ir.Node) -> None:
         return
     name = str(result.name)
     result.name = f"{name}_replaced"
-    own = _copy(graph, given, name)
+    own = copy(graph, given, name)
     result.replace_all_uses_with(own)
     graph.remove(node, safe=True)
 
@@ -106,8 +97,7 @@ def _may_be_shared(value: ir.Value) -> bool:
 
 def _movers(value: ir.Value) -> list[ir.Node]:
     """Nodes that take parts of a value, or give it another shape."""
-    uses = value.uses()
-    return [n for n, index in uses if index == 0 and n.domain == ONNX and n.op_type in _MOVERS]
+    return [node for node, index in value.uses() if is_mover(node, index)]
 
 
 def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
@@ -137,23 +127,13 @@ def _own_mover(graph: ir.Graph, node: ir.Node, owner: str) -> None:
 def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> None:
     """A copy of a node for some of its readers, whose module it tells as its own."""
     scopes = places[0][1][0].metadata_props[SCOPES]
-    copied = ir.Node(
-        node.domain,
-        node.op_type,
-        node.inputs,
-        list(node.attributes.values()),
-        num_outputs=len(node.outputs),
-        doc_string=node.doc_string,
-        metadata_props={**node.metadata_props, SCOPES: scopes},
-    )
-    for old, new in zip(node.outputs, copied.outputs, strict=True):
-        new.name, new.type, new.shape = unique_name(graph, str(old.name)), old.type, old.shape
-    graph.insert_after(node, copied)
+    told = {**node.metadata_props, SCOPES: scopes}
+    copied = copied_node(graph, node, list(node.inputs), told)
     for position, (reader, index) in places:
         reader.replace_input_with(index, copied.outputs[position])
 
 
-def _bymodule_of(graph: ir.Graph, value: ir.Value) -> None:
+def _by_module(graph: ir.Graph, value: ir.Value) -> None:
     """Give every module that reads a parameter one of its own; its owner keeps it.
 
     A vector that none of them owns was computed from parameters by the exporter: the first one
@@ -171,28 +151,8 @@ def _bymodule_of(graph: ir.Graph, value: ir.Value) -> None:
     for module, places in uses.items():
         node, index = places[0]
         kind = _LEAVES[index] if _is(node, "BatchNormalization") else leaf
-        own = _copy(graph, value, unique_name(graph, f"{module}.{kind}"))
+        own = copy(graph, value, unique_name(graph, f"{module}.{kind}"))
         tell_sources(own, [_renamed(name, owner, module) for name in sources(value)])
-        for node, index in places:
-            node.replace_input_with(index, own)
-
-
-def _by_parameter(graph: ir.Graph, value: ir.Value, known: Mapping[str, str]) -> None:
-    """Give every parameter that nodes read a tensor for one of its own.
-
-    Copies of a layer begin with the same numbers.
-    """
-    owners = sources(value) or [str(value.name)]
-    leaf = owners[0].rpartition(".")[2]
-    uses: dict[str, list[Use]] = {}
-    for node, index in value.uses() if known and len(owners) == 1 else ():
-        names = [name for name in given(node, known) if name.rpartition(".")[2] == leaf]
-        if len(names) == 1 and names[0] != owners[0] and names[0] not in graph.initializers:
-            uses.setdefault(names[0], []).append((node, index))
-    for name, places in uses.items():
-        is_itself = owners[0] == value.name
-        own = _copy(graph, value, unique_name(graph, name if is_itself else str(value.name)))
-        tell_sources(own, [] if is_itself else [name])
         for node, index in places:
             node.replace_input_with(index, own)
 
@@ -220,7 +180,7 @@ def _own_statistics(graph: ir.Graph, node: ir.Node) -> None:
         for way in ways:
             numbers = _passed_on(way, numbers)
         base = str(node.name or node.outputs[0].name)
-        own = _constant(graph, numbers, unique_name(graph, f"{base}.{_LEAVES[index]}"))
+        own = constant(graph, numbers, unique_name(graph, f"{base}.{_LEAVES[index]}"))
         node.replace_input_with(index, own)
 
 
@@ -247,18 +207,3 @@ def _passed_on(node: ir.Node, numbers: np.ndarray) -> np.ndarray:
     if node.op_type == "Cast":
         return numbers.astype(ir.DataType(node.attributes["to"].as_int()).numpy())
     return numbers if node.op_type == "Identity" else numbers.reshape(-1)
-
-
-def _copy(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
-    """A constant with the numbers of another one."""
-    tensor = value.const_value
-    assert tensor is not None
-    return _constant(graph, np.array(tensor.numpy()), name)
-
-
-def _constant(graph: ir.Graph, numbers: np.ndarray, name: str) -> ir.Value:
-    data = ir.Tensor(numbers, name=name)
-    kind = ir.TensorType(data.dtype)
-    own = ir.Value(name=name, type=kind, shape=data.shape, const_value=data)
-    graph.register_initializer(own)
-    return own

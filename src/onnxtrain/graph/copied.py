@@ -1,0 +1,139 @@
+"""Weights of copied layers, which an exporter made one tensor because their numbers were equal.
+
+Layers that are copies of one (those of ``nn.TransformerEncoder``) have the same numbers until they
+are trained. Torch's exporter stores them once. Its nodes still tell the parameters that they were
+traced with; those that are tied on purpose are one parameter there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.traced import given, parameters, sources, tell_sources
+from onnxtrain.types import FLOATS, ONNX
+
+MOVERS = frozenset(
+    {"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators that exporters merge, too, once they read the same tensor."""
+
+
+def part_copies(graph: ir.Graph) -> None:
+    """Give every parameter that nodes were traced with a tensor of its own, in place."""
+    targets = parameters(graph)
+    if not targets:
+        return
+    values = list(graph.initializers.values())
+    stored = set(graph.initializers).union(*map(sources, values))
+    for value in values:
+        name = _parameter(value, set(targets.values()))
+        if name is None or value.is_graph_input():
+            continue
+        readers: dict[str, set[ir.Node]] = {}
+        _find(value, name, targets, stored, readers)
+        for other, nodes in readers.items():
+            own = copy(graph, value, unique_name(graph, _own_name(value, name, other)))
+            tell_sources(own, [other if one == name else one for one in sources(value)])
+            _hand_over(graph, value, own, nodes)
+
+
+def copy(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    """A constant with the numbers of another one."""
+    tensor = value.const_value
+    assert tensor is not None
+    return constant(graph, np.array(tensor.numpy()), name)
+
+
+def constant(graph: ir.Graph, numbers: np.ndarray, name: str) -> ir.Value:
+    """A new constant of a graph."""
+    data = ir.Tensor(numbers, name=name)
+    kind = ir.TensorType(data.dtype)
+    own = ir.Value(name=name, type=kind, shape=data.shape, const_value=data)
+    graph.register_initializer(own)
+    return own
+
+
+def _parameter(value: ir.Value, parameters: set[str]) -> str | None:
+    """The parameter that a tensor is, or that alone it was computed from."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype not in FLOATS or not value.uses():
+        return None
+    if value.name in parameters:
+        return str(value.name)
+    made_of = [name for name in sources(value) if name in parameters]
+    return made_of[0] if len(made_of) == 1 else None
+
+
+def _own_name(value: ir.Value, name: str, other: str) -> str:
+    """What a copy of a tensor for another parameter is called."""
+    return other if value.name == name else f"{other.rpartition('.')[0]}.{value.name}"
+
+
+def _find(
+    value: ir.Value,
+    name: str,
+    targets: Mapping[str, str],
+    stored: set[str],
+    readers: dict[str, set[ir.Node]],
+) -> None:
+    """Collect the nodes that were traced with another parameter, which is stored nowhere."""
+    leaf = name.rpartition(".")[2]
+    for node, index in value.uses():
+        taken = given(node, targets)
+        others = {t for t in taken if t.rpartition(".")[2] == leaf and t not in stored}
+        if name not in taken and len(others) == 1:
+            readers.setdefault(others.pop(), set()).add(node)
+        elif is_mover(node, index):
+            for output in node.outputs:
+                _find(output, name, targets, stored, readers)
+
+
+def is_mover(node: ir.Node, index: int) -> bool:
+    """Whether a node takes parts of what it reads there, or gives it another shape."""
+    return index == 0 and node.domain == ONNX and node.op_type in MOVERS
+
+
+def _hand_over(graph: ir.Graph, old: ir.Value, new: ir.Value, nodes: set[ir.Node]) -> None:
+    """Let nodes read another value instead of one, also behind nodes that move it."""
+    for node, index in list(old.uses()):
+        if node in nodes:
+            node.replace_input_with(index, new)
+        elif is_mover(node, index) and any(_leads(value, nodes) for value in node.outputs):
+            inputs = [new if i == index else value for i, value in enumerate(node.inputs)]
+            moved = copied_node(graph, node, inputs, node.metadata_props)
+            for before, after in zip(node.outputs, moved.outputs, strict=True):
+                _hand_over(graph, before, after, nodes)
+
+
+def _leads(value: ir.Value, nodes: set[ir.Node]) -> bool:
+    """Whether nodes read a value, itself or moved."""
+    return any(
+        node in nodes or (is_mover(node, index) and any(_leads(v, nodes) for v in node.outputs))
+        for node, index in value.uses()
+    )
+
+
+def copied_node(
+    graph: ir.Graph,
+    node: ir.Node,
+    inputs: list[ir.Value | None],
+    told: Mapping[str, str],
+) -> ir.Node:
+    """A copy of a node behind it that reads other values."""
+    copied = ir.Node(
+        node.domain,
+        node.op_type,
+        inputs,
+        list(node.attributes.values()),
+        num_outputs=len(node.outputs),
+        doc_string=node.doc_string,
+        metadata_props=dict(told),
+    )
+    for old, new in zip(node.outputs, copied.outputs, strict=True):
+        new.name, new.type, new.shape = unique_name(graph, str(old.name)), old.type, old.shape
+    graph.insert_after(node, copied)
+    return copied
