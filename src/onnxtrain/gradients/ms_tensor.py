@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
 from onnxtrain.gradients.known import exact_in_float, inputs_of, ints_of, operands, to_first
-from onnxtrain.gradients.rules import Grad, find_rule, forwarded, gradient, no_gradient
+from onnxtrain.gradients.pad import padded_by
+from onnxtrain.gradients.rules import Grad, forwarded, gradient, no_gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, DataType
@@ -62,10 +63,13 @@ def gather_nd(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Pad", domain=MS)
 def pad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """That of ONNX's Pad."""
-    rule = find_rule("", "Pad", op.opset)
-    assert rule is not None
-    return list(rule.apply(op, node, [dy]))
+    """That of ONNX's Pad, whose widths cannot be a row."""
+    pads = operands(node)[1]
+    if op.opset < 11:  # where these are an attribute
+        return pulled_back(op, node, [dy])
+    known = ints_of(pads)
+    flat = op.Reshape(pads, op.ints([-1])) if known is None else op.ints(known)
+    return padded_by(op, node, dy, flat)
 
 
 @gradient("Range", domain=MS)

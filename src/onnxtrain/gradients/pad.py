@@ -37,8 +37,15 @@ def pad_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("Pad", since=11)
 def pad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Constant padding is cut off again; what other modes copied is added where it came from."""
-    x, pads, value, axes = inputs_of(node, 4)
-    assert x is not None and pads is not None
+    _, pads, _, _ = inputs_of(node, 4)
+    assert pads is not None
+    return padded_by(op, node, dy, pads)
+
+
+def padded_by(op: Ops, node: ir.Node, dy: ir.Value, pads: ir.Value) -> list[Grad]:
+    """The same, with the widths of the borders in one axis."""
+    x, _, value, axes = inputs_of(node, 4)
+    assert x is not None
     mode = attribute(node, "mode", "constant")
     if mode != "constant":
         places = op.Reshape(op.Range(op.const(0), op.Size(x), op.const(1)), op.shape(x))

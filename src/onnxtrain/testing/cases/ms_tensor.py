@@ -111,6 +111,10 @@ MOVED = [
          lambda x, pads, value: torch.where(
              functional.pad(torch.ones_like(x), (1, 0, 0, 2)) > 0,
              functional.pad(x, (1, 0, 0, 2)), value), domain=MS, name="value"),
+    Case("Pad", [normal(2, 3), given([[0, 1, 2, 0]])],
+         lambda x, pads: functional.pad(x, (1, 0, 0, 2)), domain=MS, name="row"),
+    Case("Pad", [normal(2, 3), given([[1, 0, 0, 2]], constant=True)],
+         lambda x, pads, mode: x[[0, 0, 1]][:, [0, 1, 2, 2, 2]], {"mode": "edge"}, MS, name="edge"),
     Case("Range", [given(1.5), given(4.0).no_grad(), given(0.5)],
          lambda a, b, d: a + torch.arange(5, dtype=a.dtype) * d, domain=MS),
     Case("Range", [given(2, INT32), given(-3, INT32), given(-2, INT32)],
