@@ -71,15 +71,7 @@ _SLICES: dict[str, tuple[list[int], list[Sequence[int] | None]]] = {
 _SLICE = [
     Case("Slice", [normal(*shape), *_bounds(*lists)], _slice, name=name)
     for name, (shape, lists) in _SLICES.items()
-    if name != "backwards-to-the-end"
 ] + [
-    Case(
-        "Slice",
-        [normal(5), given([3]), given([_END]), given([0]), given([-2])],
-        _slice,
-        name="backwards-to-the-end",
-        gradient=False,
-    ),
     Case("Slice", [halves(5, 6), *_bounds([1, 5], [4, 0], [0, 1], [1, -2])], _slice, dtypes=FIXED),
     Case(
         "Slice",
