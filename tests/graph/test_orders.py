@@ -59,3 +59,24 @@ def test_slices_backwards_to_the_end(
     np.testing.assert_array_equal(ours, theirs)
     found = grad(of, wrt=["x"], outputs=["s"])({"x": x})["x"]
     np.testing.assert_array_equal(found, np.where(np.isin(x * x, theirs), 2 * x, 0))
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11])
+def test_slices_of_sizes_with_names(opset: int) -> None:
+    """One element of an axis is not as many as the axis has."""
+    bounds, numbers = ", a, b, c", "<int64[1] a = {0}, int64[1] b = {1}, int64[1] c = {1}>"
+    if opset < 10:
+        bounds = numbers = ""
+    by = "<axes=[1], starts=[0], ends=[1]>" if opset < 10 else ""
+    text = f"""(float[B,T] x) => (float[] s) {numbers} {{
+        y = Slice{by}(x{bounds})
+        z = Sub(x, y)
+        q = Mul(z, z)
+        s = ReduceSum<keepdims=0>(q) }}"""
+    shape = prepare(model(text, opset)).graph.node(0).outputs[0].shape
+    assert shape is not None and str(shape[0]) == "B" and str(shape[1]) != "T"
+    x = np.arange(8, dtype=np.float32).reshape(2, 4) ** 2
+    expected = 2 * (x - x[:, :1])
+    expected[:, 0] -= expected.sum(1)
+    found = grad(proto(text, opset), wrt=["x"])({"x": x})["x"]
+    np.testing.assert_array_equal(found, expected)

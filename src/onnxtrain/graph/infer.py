@@ -20,7 +20,7 @@ from onnxtrain.graph.declared import (
 )
 from onnxtrain.graph.einsum import is_einsum, result_shape
 from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
-from onnxtrain.graph.orders import sorting, turn
+from onnxtrain.graph.orders import renewed, turn
 from onnxtrain.graph.pools import counting
 from onnxtrain.graph.ranks import complete_ranks
 from onnxtrain.graph.recount import recount
@@ -277,7 +277,7 @@ def _given_by(value: ir.Value) -> Hashable:
 
 def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | None] | None:
     """Types and shapes of a node's outputs by ONNX's own inference; None without a schema."""
-    imports = sorting(node, counting(node, imports))
+    imports = renewed(node, counting(node, imports))
     schema = _schema_of(node, imports)
     if schema is None:
         return None

@@ -1,11 +1,14 @@
-"""Axes and ends in an order that ONNX's inference does not know.
+"""Squeeze and Slice, of which ONNX's inference does not know all.
 
-Before opset 11 it takes the axes of a Squeeze to be in ascending order, and keeps others. The
-largest numbers as the end of a Slice mean the end of the axis in the direction of the step, in
-onnxruntime and here; its inference knows that of forward steps only.
+Before opset 11 it takes the axes of a Squeeze to be in ascending order, and keeps others. In opset
+10 a Slice leaves a size that has a name as it is. The largest numbers as the end of a Slice mean
+the end of the axis in the direction of the step, in onnxruntime and here; its inference knows that
+of forward steps only.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -13,22 +16,31 @@ import onnx_ir as ir
 
 from onnxtrain.types import ONNX
 
-_ANY_ORDER_SINCE = 11
+_KNOWN_SINCE, _SLICED_BY_INPUTS = 11, 10
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 _ENDS, _STEPS = 2, 4
 """Where a Slice has these inputs."""
 
 
-def is_unsorted(node: ir.Node, imports: dict[str, int]) -> bool:
-    """Whether ONNX's inference leaves axes of a Squeeze where they are."""
-    axes = node.attributes.get_ints("axes", ()) if node.op_type == "Squeeze" else ()
-    old = imports.get(ONNX, 1) < _ANY_ORDER_SINCE
-    return node.domain == ONNX and old and list(axes) != sorted(axes)
+def is_outdated(node: ir.Node, imports: dict[str, int]) -> bool:
+    """Whether ONNX's inference gets the sizes of a node wrong, and in opset 11 does not."""
+    version = imports.get(ONNX, 1)
+    if node.domain != ONNX or version >= _KNOWN_SINCE:
+        return False
+    if node.op_type == "Squeeze":
+        axes = list(node.attributes.get_ints("axes", ()))
+        return axes != sorted(axes)
+    return node.op_type == "Slice" and version >= _SLICED_BY_INPUTS and _has_names(node.inputs[:1])
 
 
-def sorting(node: ir.Node, imports: dict[str, int]) -> dict[str, int]:
+def _has_names(values: Sequence[ir.Value | None]) -> bool:
+    shapes = [value.shape for value in values if value is not None and value.shape is not None]
+    return not all(isinstance(size, int) for shape in shapes for size in shape)
+
+
+def renewed(node: ir.Node, imports: dict[str, int]) -> dict[str, int]:
     """The opsets to infer a node with."""
-    return {**imports, ONNX: _ANY_ORDER_SINCE} if is_unsorted(node, imports) else imports
+    return {**imports, ONNX: _KNOWN_SINCE} if is_outdated(node, imports) else imports
 
 
 def is_backwards(node: ir.Node) -> bool:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.attention import is_unsized
 from onnxtrain.graph.declared import UNTOLD
 from onnxtrain.graph.einsum import is_misread
-from onnxtrain.graph.orders import is_backwards, is_unsorted
+from onnxtrain.graph.orders import is_backwards, is_outdated
 from onnxtrain.graph.pools import is_miscounted
 from onnxtrain.graph.transposed import is_mispadded
 from onnxtrain.graph.walk import all_nodes
@@ -32,7 +32,7 @@ def _is_wrong(node: ir.Node, imports: dict[str, int]) -> bool:
         or is_misread(node)
         or is_mispadded(node)
         or is_unsized(node)
-        or is_unsorted(node, imports)
+        or is_outdated(node, imports)
         or is_backwards(node)
     )
 
