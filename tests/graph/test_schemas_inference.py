@@ -335,6 +335,10 @@ def test_attention_has_the_sizes_of_what_it_repeats(inputs: list[str], result: s
     assert infer("FlashAttention", inputs, 2, OWN) == [result, queries]
 
 
+def test_attention_of_queries_of_unknown_rank_says_nothing() -> None:
+    assert infer("FlashAttention", ["float", K, K], 2, OWN) == ["float", "float"]
+
+
 @pytest.mark.parametrize(("name", "inputs", "attributes", "outputs"), ONNX_DOMAIN_CASES)
 def test_inference_in_the_onnx_domain(name, inputs, attributes, outputs):
     assert infer(name, inputs, len(outputs), ONNX, **attributes) == outputs

@@ -84,3 +84,19 @@ def test_sizes_that_are_smaller_than_the_input(
     assert [
         n if m is not None else None for n, m in zip(found.shape[2:], sizes, strict=True)
     ] == sizes
+
+
+GIVEN = {
+    "pads": ("pads=[1, 0], strides=[2], output_padding=[1]", 9),
+    "a size": ('auto_pad="SAME_UPPER", strides=[2], output_padding=[1], output_shape=[7]', 7),
+}
+
+
+@pytest.mark.parametrize("how", GIVEN)
+def test_what_is_given_in_numbers_stays_what_it_is(how: str) -> None:
+    attributes, size = GIVEN[how]
+    text = f"""(float[1,1,4] x, float[1,1,3] w) => (float[] y)
+        {{ y = ConvTranspose<{attributes}>(x, w) }}"""
+    feeds = {"x": np.ones((1, 1, 4), np.float32), "w": np.ones((1, 1, 3), np.float32)}
+    (y,) = InferenceSession(proto(text, 22)).run(None, feeds)
+    assert y.shape == prepare(model(text, 22)).graph.outputs[0].shape == (1, 1, size)

@@ -262,6 +262,15 @@ REFUSED = {
         "p = MatMul(q, t) s = Where(c, p, little) w = Softmax(s) y = MatMul(w, v)",
         "'Where_s' (Where) does not close scores by a large negative number",
     ),
+    "another tensor": (
+        "p = MatMul(q, t) s = Where(c, p, x4) w = Softmax(s) y = MatMul(w, v)",
+        "'Where_s' (Where) does not close scores by a large negative number",
+    ),
+    "a larger condition": (
+        "p = MatMul(q, t) s = Where(c4, p, never) w = Softmax(s) y = MatMul(w, v5)",
+        "the mask of 'Where_s' (Where) is larger than the scores",
+    ),
+    "a sum of no product": ("s = Add(x4, b) w = Softmax(s) y = MatMul(w, v)", None),
     "moved": (
         "p = MatMul(q, t) s = Transpose<perm=[0,2,1,3]>(p) u = Softmax(s) "
         "w = Transpose<perm=[0,2,1,3]>(u) y = MatMul(w, v)",
@@ -304,9 +313,11 @@ def test_what_is_nearly_attention_is_refused(name: str) -> None:
     more = {"z": ", double[B,3,4,5] z", "a": ", bool[B,3,4,5] a"}
     outputs = "".join(more[key] for key in more if f" {key} = " in nodes)
     shape = "double[B,4,3,6] y" if name == "moved before" else "double[B,3,4,6] y"
+    shape = "double[2,B,3,4,6] y" if name == "a larger condition" else shape
     result = model(
         f"{TURNED} {nodes}",
-        ", double[5] b, bool[4,5] c, bool d, double r, double[B,4,5,6] x",
+        ", double[5] b, bool[4,5] c, bool d, double r, double[B,4,5,6] x, double[B,3,4,5] x4, "
+        "bool[2,1,1,4,5] c4, double[2,1,3,5,6] v5",
         shape + outputs,
     )
     assert "FlashAttention" not in result.ops

@@ -240,15 +240,15 @@ def test_masks_of_all_samples_and_of_each_head_fit_both_forms() -> None:
     same(result, feeds, list(feeds))
 
 
-@pytest.mark.parametrize("queries", [T, 0])
-def test_a_result_of_any_length_stays_one_axis(queries: int) -> None:
+@pytest.mark.parametrize(("queries", "matrices"), [(T, -1), (T, B * H), (0, B * H)])
+def test_a_result_of_any_length_stays_one_axis(queries: int, matrices: int) -> None:
     sizes = [f"s{x} = Shape<start=2>({x}) f{x} = Concat<axis=0>(rest, s{x})" for x in "qkv"]
     result = model(
         f"""{" ".join(sizes)} a = Reshape<allowzero=1>(q, fq) b = Reshape(k, fk) u = Reshape(v, fv)
         t = Transpose<perm=[0,2,1]>(b) p = MatMul(a, t) w = Softmax(p) y = MatMul(w, u)""",
         outputs="double[N,T,6] y",
         qkv="double[B,3,T,8] q, double[B,3,S,8] k, double[B,3,S,6] v",
-        rest=np.array([B * H]),
+        rest=np.array([matrices]),
     )
     assert result.ops.count("FlashAttention") == 1 and result.ops[-1] == "Reshape"
     assert "Squeeze" not in result.ops
