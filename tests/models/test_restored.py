@@ -1,7 +1,10 @@
 """Parameters that torch's exporter writes more than once, merges or leaves out are trained."""
 
+import contextlib
 import copy
+import io
 import pathlib
+import warnings
 
 import numpy as np
 import onnx
@@ -105,3 +108,56 @@ def test_artifacts_take_all_names_of_a_module(
     )
     state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
     assert len(list(state.parameters)) == len(names)
+
+
+class Encoder(torch.nn.Module):
+    """Layers that are copies of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, dropout=0.0)
+        self.inner = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.inner(x)
+        return result
+
+
+class Again(torch.nn.Module):
+    """A layer that is called twice, one under two names, and one with the weight of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.second.weight = self.first.weight
+        self.other = self.third
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.first, self.first, self.second, self.third):
+            x = torch.tanh(layer(x))
+        result: torch.Tensor = self.other(x)
+        return result
+
+
+@pytest.mark.parametrize("make", [Encoder, Again])
+@pytest.mark.parametrize("newer", [False, True])
+def test_copies_are_apart_and_what_is_called_twice_is_one(
+    make: type[torch.nn.Module], newer: bool
+) -> None:
+    torch.manual_seed(0)
+    module, (x, target) = make().eval(), torch.rand(2, 3, 4, 8)
+    file = io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        options = {"input_names": ["x"], "dynamo": newer}
+        torch.onnx.export(module.requires_grad_(), (x,), file, **options)
+    trainer = Trainer(file.getvalue(), loss="mse", optimizer="sgd", lr=0.1, device="cpu")
+    assert len(trainer.parameters) == len(list(module.parameters()))
+    steps = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(x), target)
+        loss.backward()
+        steps.step()
+        found = trainer.step({"x": x, "target": target})
+        torch.testing.assert_close(found, loss.detach(), rtol=1e-5, atol=1e-6)

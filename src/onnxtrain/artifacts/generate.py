@@ -189,7 +189,7 @@ def _tied(
     known = named & set(model.graph.initializers)
     changed = tie(model)
     if named - _known_names(model.graph):
-        changed = any([changed, restore_biases(model), separate(model), restore_calls(model)])
+        changed = any([changed, separate(model), restore_biases(model), restore_calls(model)])
     if changed and known <= set(model.graph.initializers):
         return written(model), model
     return proto, load_model(proto)

@@ -89,7 +89,7 @@ def load_source(source: ModelLike) -> Source:
     """
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
     model = loaded.model
-    changed = [tie(model), restore_biases(model), separate(model), restore_calls(model)]
+    changed = [tie(model), separate(model), restore_biases(model), restore_calls(model)]
     if any(changed) and loaded.proto is not None:
         return dataclasses.replace(loaded, proto=maps.written(loaded.model))
     return loaded

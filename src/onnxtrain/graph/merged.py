@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.copied import constant, copied_node, copy, is_mover, part_copies
 from onnxtrain.graph.edit import collected_names, unique_name
+from onnxtrain.graph.older_copies import identities
 from onnxtrain.graph.traced import SCOPES, module_of, sources, tell_sources
 from onnxtrain.types import FLOATS, ONNX
 
@@ -31,16 +32,17 @@ def separate(model: ir.Model) -> bool:
     """Give layers tensors of their own where an exporter merged them, in place; whether it did.
 
     Four cases: a tensor that nodes were traced with as several parameters, one of equal numbers
-    that reaches a layer through an Identity, one of these that nodes of several modules read, or a
-    part of which one node takes for all of them, and the running statistics of a
-    BatchNormalization if anything else reads them, or makes others of them.
+    (or of a copied layer) that reaches a layer through an Identity, one of equal numbers that nodes
+    of several modules read, or a part of which one node takes for all of them, and the running
+    statistics of a BatchNormalization if anything else reads them, or makes others of them.
     """
     graph = model.graph
     before = len(graph.initializers)
     with collected_names(graph):
         part_copies(graph)
+        copies = set(identities(model))
         for node in list(graph):
-            _from_identity(graph, node)
+            _from_identity(graph, node, node in copies)
         for value in list(graph.initializers.values()):
             if value.is_graph_input() or not _may_be_shared(value) or not _is_uniform(value):
                 continue
@@ -76,13 +78,13 @@ def _is_vector(value: ir.Value) -> bool:
     return len(sizes) == 1 or (max(sizes) == tensor.size and bool(sources(value)))
 
 
-def _from_identity(graph: ir.Graph, node: ir.Node) -> None:
-    """Turn an Identity of a uniform constant into a constant, if the one is read elsewhere too."""
+def _from_identity(graph: ir.Graph, node: ir.Node, copied: bool) -> None:
+    """Turn an Identity of a constant into one, if it is uniform or copied, and read elsewhere."""
     given = node.inputs[0] if _is(node, "Identity") else None
     if given is None or not given.is_initializer() or given.is_graph_input():
         return
     result = node.outputs[0]
-    if len(given.uses()) < 2 or result.is_graph_output() or not _is_uniform(given):
+    if len(given.uses()) < 2 or result.is_graph_output() or not (copied or _is_uniform(given)):
         return
     name = str(result.name)
     result.name = f"{name}_replaced"
