@@ -131,6 +131,8 @@ class Again(torch.nn.Module):
         self.first, self.second, self.third = (torch.nn.Linear(8, 8) for _ in range(3))
         self.second.weight = self.first.weight
         self.other = self.third
+        torch.nn.init.zeros_(self.first.bias)
+        torch.nn.init.zeros_(self.second.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in (self.first, self.first, self.second, self.third):
