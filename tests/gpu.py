@@ -101,7 +101,7 @@ def run_all(jobs: list[Job], processes: int, folder: pathlib.Path) -> bool:
     for job, (good, text) in zip(jobs, results, strict=True):
         print(f"{'ok  ' if good else 'FAIL'} {job.title}: {text}", flush=True)
     passed = sum(int(n) for _, text in results for n in re.findall(r"(\d+) passed", text))
-    wrong = sum(not good for good, _ in results)
+    wrong = sum(not good for good, _ in results) or (0 if passed else len(jobs))
     print(f"{passed} passed, {wrong} of {len(jobs)} runs failed, {time.monotonic() - start:.0f} s")
     return not wrong
 

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from followed import follow
 
 from onnxtrain import Trainer, artifacts
 from onnxtrain.api import CheckpointState
@@ -80,14 +81,7 @@ def test_all_are_trained_as_in_torch(
     module, model, x = exported
     module, target = copy.deepcopy(module), torch.rand(5, 3)
     trainer = Trainer(model, loss="mse", optimizer="sgd", lr=0.005, device="cpu")
-    assert len(trainer.parameters) == len(list(module.parameters()))
-    steps = torch.optim.SGD(module.parameters(), lr=0.005)
-    for _ in range(4):
-        steps.zero_grad()
-        loss = torch.nn.functional.mse_loss(module(x), target)
-        loss.backward()
-        steps.step()
-        torch.testing.assert_close(trainer.step({"x": x, "target": target}), loss.detach())
+    follow(trainer, module, x, target, lr=0.005)
     for name in ("image.bias", "larger.bias", "head.bias", "copied.bias", "copy.bias", "second"):
         found = trainer.parameters.get(name, trainer.parameters.get("tied.bias"))
         torch.testing.assert_close(found, module.state_dict()[name])
@@ -154,12 +148,4 @@ def test_copies_are_apart_and_what_is_called_twice_is_one(
         options = {"input_names": ["x"], "dynamo": newer}
         torch.onnx.export(module.requires_grad_(), (x,), file, **options)
     trainer = Trainer(file.getvalue(), loss="mse", optimizer="sgd", lr=0.1, device="cpu")
-    assert len(trainer.parameters) == len(list(module.parameters()))
-    steps = torch.optim.SGD(module.parameters(), lr=0.1)
-    for _ in range(3):
-        steps.zero_grad()
-        loss = torch.nn.functional.mse_loss(module(x), target)
-        loss.backward()
-        steps.step()
-        found = trainer.step({"x": x, "target": target})
-        torch.testing.assert_close(found, loss.detach(), rtol=1e-5, atol=1e-6)
+    follow(trainer, module, x, target, lr=0.1)

@@ -16,13 +16,11 @@ from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.biases import restore_biases
-from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.maps import written
-from onnxtrain.graph.merged import separate
-from onnxtrain.graph.traced import other_names, sources
+from onnxtrain.graph.restored import restore
+from onnxtrain.graph.traced import held_names, other_names, sources
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
@@ -111,7 +109,7 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
-    proto, source = _tied(proto, source, {*trainable, *frozen})
+    proto, source = _as_in_torch(proto, source, {*trainable, *frozen})
     trainable = _stored(source.graph, trainable)
     _check_trainable(proto, trainable)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
@@ -158,12 +156,6 @@ def _names(given: Sequence[str] | None) -> list[str]:
     return list(given or ())
 
 
-def _known_names(graph: ir.Graph) -> set[str]:
-    """Names of tensors, and of what an exporter computed them from."""
-    values = graph.initializers.values()
-    return set(graph.initializers).union(*map(sources, values))
-
-
 def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
     """The tensors that parameters are in: their own, or what an exporter computed from them.
 
@@ -179,7 +171,7 @@ def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
-def _tied(
+def _as_in_torch(
     proto: onnx.ModelProto, model: ir.Model, named: set[str]
 ) -> tuple[onnx.ModelProto, ir.Model]:
     """The model with weights that an exporter stored twice as one, unless both are named.
@@ -188,8 +180,8 @@ def _tied(
     """
     known = named & set(model.graph.initializers)
     changed = tie(model)
-    if named - _known_names(model.graph):
-        changed = any([changed, separate(model), restore_biases(model), restore_calls(model)])
+    if named - held_names(model.graph):
+        changed = restore(model) or changed
     if changed and known <= set(model.graph.initializers):
         return written(model), model
     return proto, load_model(proto)

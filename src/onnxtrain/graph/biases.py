@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.copied import constant
+from onnxtrain.graph.constants import constant
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import given, parameters, sources
+from onnxtrain.graph.traced import given, held_names, parameters
 from onnxtrain.types import FLOATS, ONNX
 
 _RULE = "pkg.onnxscript.rewriter.rule_name"
@@ -26,7 +26,7 @@ def restore_biases(model: ir.Model) -> bool:
     """Give such nodes biases of zero again, in place; whether there were any."""
     graph = model.graph
     known = parameters(graph)
-    stored = {name for v in graph.initializers.values() for name in (str(v.name), *sources(v))}
+    stored = held_names(graph)
     made: dict[str, ir.Value] = {}
     for node in graph if known else ():
         if not node.metadata_props.get(_RULE, "").startswith(_DROPPED) or _reads_bias(node):

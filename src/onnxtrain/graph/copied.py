@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.constants import copy
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import given, parameters, sources, tell_sources
+from onnxtrain.graph.traced import given, held_names, parameters, sources, tell_sources
 from onnxtrain.types import FLOATS, ONNX
 
 MOVERS = frozenset(
@@ -27,9 +27,8 @@ def part_copies(graph: ir.Graph) -> None:
     targets = parameters(graph)
     if not targets:
         return
-    values = list(graph.initializers.values())
-    stored = set(graph.initializers).union(*map(sources, values))
-    for value in values:
+    stored = held_names(graph)
+    for value in list(graph.initializers.values()):
         name = _parameter(value, set(targets.values()))
         if name is None or value.is_graph_input():
             continue
@@ -39,22 +38,6 @@ def part_copies(graph: ir.Graph) -> None:
             own = copy(graph, value, unique_name(graph, _own_name(value, name, other)))
             tell_sources(own, [other if one == name else one for one in sources(value)])
             _hand_over(graph, value, own, nodes)
-
-
-def copy(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
-    """A constant with the numbers of another one."""
-    tensor = value.const_value
-    assert tensor is not None
-    return constant(graph, np.array(tensor.numpy()), name)
-
-
-def constant(graph: ir.Graph, numbers: np.ndarray, name: str) -> ir.Value:
-    """A new constant of a graph."""
-    data = ir.Tensor(numbers, name=name)
-    kind = ir.TensorType(data.dtype)
-    own = ir.Value(name=name, type=kind, shape=data.shape, const_value=data)
-    graph.register_initializer(own)
-    return own
 
 
 def _parameter(value: ir.Value, parameters: set[str]) -> str | None:

@@ -11,9 +11,17 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.copied import copied_node, copy
+from onnxtrain.graph.constants import copy
+from onnxtrain.graph.copied import copied_node
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import call_of, parameters, read_by_call, sources, tell_sources
+from onnxtrain.graph.traced import (
+    call_of,
+    held_names,
+    parameters,
+    read_by_call,
+    sources,
+    tell_sources,
+)
 from onnxtrain.types import FLOATS
 
 Use = tuple[ir.Node, int]
@@ -49,7 +57,7 @@ class _Lost:
 
     def __init__(self, graph: ir.Graph, names: Sequence[str]) -> None:
         self._parameters = frozenset(names)
-        held = {n for v in graph.initializers.values() for n in (str(v.name), *sources(v))}
+        held = held_names(graph)
         self._names = [name for name in names if name not in held]
 
     def holds(self, value: ir.Value) -> str | None:

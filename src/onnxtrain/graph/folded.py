@@ -10,19 +10,17 @@ own making, so that the numbers have to tell.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import sources
+from onnxtrain.graph.traced import is_computed, sources
 from onnxtrain.types import FLOATS, DataType
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-_COMPUTED = re.compile(r"onnx::\w+_\d+")
-"""What torch's older exporter calls a tensor that it computed."""
 
 Matrices = Mapping[tuple[DataType, tuple[int, ...]], Sequence[ir.Value]]
 """Matrices of a model by their type and sizes."""
@@ -67,8 +65,8 @@ def _join(graph: ir.Graph) -> bool:
 def _same(value: ir.Value, other: ir.TensorProtocol) -> bool:
     """Whether a constant has the numbers of another; equal ones do not tell how they were moved."""
     assert value.const_value is not None
-    numbers = value.const_value.numpy()
-    return not (numbers == numbers.flat[0]).all() and np.array_equal(numbers, other.numpy())
+    same = np.array_equal(value.const_value.numpy(), other.numpy())
+    return same and not is_uniform(value.const_value)
 
 
 def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
@@ -83,7 +81,7 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
         tensor = parameter.const_value
         assert tensor is not None
         old, new = tensor.numpy(), made.numpy()
-        if (old == old.flat[0]).all():
+        if is_uniform(tensor):
             continue  # equal numbers do not tell how they were moved
         if old.ndim == 2 and np.array_equal(old.T, new):
             return ir.node("Transpose", [parameter], {"perm": [1, 0]})
@@ -104,7 +102,7 @@ def _named_matrices(graph: ir.Graph) -> Matrices:
     """Constants that are matrices, under names that an exporter did not make up."""
     found: dict[tuple[DataType, tuple[int, ...]], list[ir.Value]] = {}
     for value in graph.initializers.values():
-        made = None if _COMPUTED.fullmatch(str(value.name)) else _made(value)
+        made = None if is_computed(value) else _made(value)
         if made is not None and made.size and len(made.shape) == 2:
             found.setdefault((made.dtype, tuple(made.shape.numpy())), []).append(value)
     return found
@@ -115,14 +113,14 @@ def _turned_back(value: ir.Value, matrices: Matrices) -> ir.Node | None:
 
     A matrix that is the same transposed (zeros, the identity) does not tell.
     """
-    made = _made(value) if _COMPUTED.fullmatch(str(value.name)) else None
+    made = _made(value) if is_computed(value) else None
     if made is None or len(made.shape) != 2:
         return None
     rows, columns = made.shape.numpy()
     for parameter in matrices.get((made.dtype, (columns, rows)), ()):
         assert parameter.const_value is not None
         old, new = parameter.const_value.numpy(), made.numpy()
-        if not np.array_equal(old[0], new[:, 0]) or (old == old.flat[0]).all():
+        if not np.array_equal(old[0], new[:, 0]) or is_uniform(parameter.const_value):
             continue
         if np.array_equal(old.T, new) and not np.array_equal(old, new):
             return ir.node("Transpose", [parameter], {"perm": [1, 0]})

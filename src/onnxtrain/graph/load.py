@@ -14,12 +14,10 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
-from onnxtrain.graph.biases import restore_biases
-from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.folded import tie
-from onnxtrain.graph.merged import separate
 from onnxtrain.graph.mistaken import what_it_is
 from onnxtrain.graph.order import ordered
+from onnxtrain.graph.restored import restore
 from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs, all_nodes
@@ -80,17 +78,15 @@ def load_model(source: ModelLike, *, own: bool = False, edit: Edit | None = None
 def load_source(source: ModelLike) -> Source:
     """Load a model to be trained and keep what it was read from, for callers that write it back.
 
-    Layers whose weights an exporter merged have their own, see ``graph.merged``; what it computed
-    from a weight is made of it again, see ``graph.folded``; biases and calls that it left out are
-    back, see ``graph.biases`` and ``graph.eliminated``.
+    What an exporter computed from a weight is made of it again, see ``graph.folded``; what it
+    merged is apart and what it left out is back, see ``graph.restored``.
 
     Raises:
         ModelError: if it is not a usable ONNX model.
     """
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
     model = loaded.model
-    changed = [tie(model), separate(model), restore_biases(model), restore_calls(model)]
-    if any(changed) and loaded.proto is not None:
+    if any([tie(model), restore(model)]) and loaded.proto is not None:
         return dataclasses.replace(loaded, proto=maps.written(loaded.model))
     return loaded
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.copied import constant, copied_node, copy, is_mover, part_copies
+from onnxtrain.graph.constants import constant, copy, is_uniform
+from onnxtrain.graph.copied import copied_node, is_mover, part_copies
 from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.graph.older_copies import identities
 from onnxtrain.graph.traced import SCOPES, module_of, sources, tell_sources
@@ -61,12 +62,9 @@ def _is(node: ir.Node, op_type: str) -> bool:
 
 
 def _is_uniform(value: ir.Value) -> bool:
-    """Whether a constant has one number throughout."""
+    """Whether a constant has one real number throughout."""
     tensor = value.const_value
-    if tensor is None or tensor.dtype not in FLOATS or not tensor.size:
-        return False
-    numbers = tensor.numpy()
-    return bool(numbers.flat[0] == numbers.flat[-1] and (numbers == numbers.flat[0]).all())
+    return tensor is not None and tensor.dtype in FLOATS and is_uniform(tensor)
 
 
 def _is_vector(value: ir.Value) -> bool:

@@ -13,23 +13,22 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from onnxtrain.graph.constants import is_uniform
+from onnxtrain.graph.traced import PRODUCER, is_computed
 from onnxtrain.types import ONNX
 
-_PRODUCER = "pytorch"
 _MERGED = re.compile(r"Identity_\d+")
 """What it calls nodes that it puts in for tensors."""
-_COMPUTED = re.compile(r"onnx::\w+_\d+")
-"""What it calls tensors that it computed."""
 
 
 def identities(model: ir.Model) -> list[ir.Node]:
     """The nodes that stand for parameters of copied layers."""
-    if model.producer_name != _PRODUCER:
+    if model.producer_name != PRODUCER:
         return []
     merged = [node for node in model.graph if _is_merged(node)]
-    named = [node for node in merged if not _is_computed(node.outputs[0])]
-    copies = {_apart(*_owners(node)) for node in named if not _is_uniform(node.inputs[0])}
-    computed = [n for n in merged if _is_computed(n.outputs[0]) and _is_of(n, copies)]
+    named = [node for node in merged if not is_computed(node.outputs[0])]
+    copies = {_apart(*_owners(node)) for node in named if _has_own_numbers(node.inputs[0])}
+    computed = [n for n in merged if is_computed(n.outputs[0]) and _is_of(n, copies)]
     return [*named, *computed]
 
 
@@ -38,16 +37,9 @@ def _is_merged(node: ir.Node) -> bool:
     return given is not None and given.is_initializer() and bool(_MERGED.fullmatch(node.name or ""))
 
 
-def _is_computed(value: ir.Value) -> bool:
-    return bool(_COMPUTED.fullmatch(str(value.name)))
-
-
-def _is_uniform(value: ir.Value | None) -> bool:
+def _has_own_numbers(value: ir.Value | None) -> bool:
     tensor = None if value is None else value.const_value
-    if tensor is None or not tensor.size:
-        return True
-    numbers = tensor.numpy()
-    return bool((numbers == numbers.flat[0]).all())
+    return tensor is not None and tensor.size > 0 and not is_uniform(tensor)
 
 
 def _is_of(node: ir.Node, copies: set[tuple[str, str]]) -> bool:

@@ -97,11 +97,11 @@ def products_of(value: ir.Value | None, *, fed: bool = False) -> Products | None
     if node.op_type in _HANDED_ON:
         return found if len(found) == 1 else None
     if node.op_type == "Gather":
-        return _picked(found, _whole(node.inputs[1]))
+        return _picked(found, integers(node.inputs[1]))
     return _sliced(node, found) if node.op_type == "Slice" else None
 
 
-def _whole(value: ir.Value | None) -> list[int] | None:
+def integers(value: ir.Value | None) -> list[int] | None:
     """The whole numbers that a constant holds."""
     if value is None or value.const_value is None:
         return None
@@ -146,8 +146,8 @@ def _picked(found: Products, places: Sequence[int] | None) -> Products | None:
 
 def _sliced(node: ir.Node, found: Products) -> Products | None:
     given = [*node.inputs, *[None] * 4]
-    start, end = _whole(given[1]), _whole(given[2])
-    steps = [1] if given[4] is None else _whole(given[4])
+    start, end = integers(given[1]), integers(given[2])
+    steps = [1] if given[4] is None else integers(given[4])
     if start is None or end is None or steps != [1]:
         return None
     return found[start[0] : end[0]]

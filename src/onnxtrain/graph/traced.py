@@ -18,6 +18,10 @@ _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 """Where graphs tell which names of calls are which tensors of the module."""
 _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 _NAME = re.compile(r"%(\w+)")
+_COMPUTED = re.compile(r"onnx::\w+_\d+")
+"""What torch's older exporter calls a tensor that it computed."""
+PRODUCER = "pytorch"
+"""What both exporters call the one who made a file."""
 
 
 def module_of(node: ir.Node) -> str | None:
@@ -45,6 +49,16 @@ def _nested(one: str, other: str) -> bool:
 def sources(value: ir.Value) -> list[str]:
     """Names of what an exporter computed a tensor from; none if it does not tell."""
     return _listed(value.metadata_props.get(_FOLDED))
+
+
+def held_names(graph: ir.Graph) -> set[str]:
+    """Names of the tensors of a graph, and of what an exporter computed them from."""
+    return set(graph.initializers).union(*map(sources, graph.initializers.values()))
+
+
+def is_computed(value: ir.Value) -> bool:
+    """Whether a name tells that torch's older exporter computed a tensor."""
+    return _COMPUTED.fullmatch(str(value.name)) is not None
 
 
 def tell_sources(value: ir.Value, names: Sequence[str]) -> None:

@@ -77,8 +77,8 @@ def multiply_back(gradients: Callable[..., Grads], *xs: Tensor) -> Grads:
 def lacks_products(x: Tensor) -> bool:
     """Whether matrices of a tensor's type and device are multiplied element by element.
 
-    Torch does so with 16 bits on a CPU without instructions for them, which takes 30 times as long
-    as to multiply them in float32, and rounds sums of a convolution several times.
+    Torch does so with 16 bits on a CPU without instructions for them. For matrices of 512 rows it
+    takes 26 times as long as in float32, and sums of a convolution are rounded several times.
     """
     return x.dtype in _MULTIPLIES and x.device.type == "cpu" and not multiplies(x.dtype)
 

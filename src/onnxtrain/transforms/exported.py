@@ -12,10 +12,9 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from onnxtrain.graph.tidy import was_node
-from onnxtrain.graph.traced import other_names, sources, tensors
+from onnxtrain.graph.traced import PRODUCER, other_names, sources, tensors
 from onnxtrain.types import FLOATS
 
-_PRODUCER = "pytorch"
 _FIXED = {
     "BUFFER": "buffer of the torch module",
     "CONSTANT_TENSOR": "constant in the code of the torch module",
@@ -71,7 +70,7 @@ def _keeps_parameters(model: ir.Model) -> bool:
 
     If all tensors are nodes, a module was frozen before, and its parameters are among them.
     """
-    if model.producer_name != _PRODUCER:
+    if model.producer_name != PRODUCER:
         return False
     stored = [v for v in model.graph.initializers.values() if not was_node(v)]
     return any(v.dtype in FLOATS for v in stored)

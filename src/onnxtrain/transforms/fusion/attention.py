@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion import scores as reading_scores
-from onnxtrain.transforms.fusion.heads import shared
+from onnxtrain.transforms.fusion.heads import HEADS, shared
 from onnxtrain.transforms.fusion.keys import Operand, keys, queries, unscaled
 from onnxtrain.transforms.fusion.masks import Settled
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
@@ -22,8 +22,6 @@ from onnxtrain.transforms.fusion.triangle import Masks
 from onnxtrain.transforms.fusion.weights import read_weights
 from onnxtrain.types import OWN, DataType
 
-_HEADS = 1
-"""The axis of heads, where there is one."""
 _LAST_AXIS_SINCE = 13
 """From this opset on Softmax is along the last axis unless it says otherwise."""
 
@@ -167,8 +165,8 @@ def _refuse_shapes(q: Operand, k: Operand, v: Operand) -> None:
     ranks = [rank(operand.value) for operand in (q, k, v)]
     if ranks not in ([3] * 3, [4] * 3):
         raise Refusal(f"queries, keys and values have ranks {ranks}, not all 3 or all 4")
-    one_for_all = len(q.lead) == 2 and k.lead[_HEADS] == v.lead[_HEADS] == 1
-    axes = [axis for axis in range(len(q.lead)) if axis != _HEADS or not one_for_all]
+    one_for_all = len(q.lead) == 2 and k.lead[HEADS] == v.lead[HEADS] == 1
+    axes = [axis for axis in range(len(q.lead)) if axis != HEADS or not one_for_all]
     for other, name in ((k, "keys"), (v, "values")):
         for axis in axes:
             have, want = other.lead[axis], q.lead[axis]

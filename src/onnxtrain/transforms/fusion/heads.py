@@ -5,9 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
-from onnxtrain.transforms.fusion.reading import integers, made_by, rank
+from onnxtrain.graph.products import integers
+from onnxtrain.transforms.fusion.reading import made_by, rank
 
-_HEADS = 1
+HEADS = 1
+"""The axis of heads, where there is one."""
 
 
 def shared(k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -30,7 +32,7 @@ def _unrepeated(value: ir.Value) -> ir.Value:
     if grown is None or lifted is None or x is None or rank(x) != 4:
         return value
     axes = lifted.attributes.get_ints("axes", None) or integers(lifted.inputs[-1])
-    if axes is None or [axis % 5 for axis in axes] != [_HEADS + 1]:
+    if axes is None or [axis % 5 for axis in axes] != [HEADS + 1]:
         return value
     return x if _only_heads_grow(x, grown.outputs[0], value) else value
 
@@ -42,7 +44,7 @@ def _only_heads_grow(x: ir.Value, grown: ir.Value, merged: ir.Value) -> bool:
     before, middle, after = list(x.shape), list(grown.shape), list(merged.shape)
     if len(middle) != 5 or len(after) != 4:
         return False
-    heads, times, all_heads = before[_HEADS], middle[_HEADS + 1], after[_HEADS]
+    heads, times, all_heads = before[HEADS], middle[HEADS + 1], after[HEADS]
     if not isinstance(heads, int) or not isinstance(times, int) or all_heads != heads * times:
         return False
     kept = [*zip(before[:2], middle[:2], strict=True), *zip(before[2:], middle[3:], strict=True)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import onnx_opset
+from onnxtrain.graph.products import integers
 from onnxtrain.types import FLOATS, ONNX, DataType
 
 _CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}
@@ -46,14 +46,6 @@ def number(value: ir.Value | None) -> float | None:
     if value is None or value.const_value is None or value.const_value.size != 1:
         return None
     return float(value.const_value.numpy().reshape(()))
-
-
-def integers(value: ir.Value | None) -> list[int] | None:
-    """The whole numbers that a constant holds."""
-    if value is None or value.const_value is None:
-        return None
-    data = value.const_value.numpy()
-    return [int(n) for n in data.ravel()] if np.issubdtype(data.dtype, np.integer) else None
 
 
 def rank(value: ir.Value | None) -> int | None:

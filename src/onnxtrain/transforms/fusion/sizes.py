@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
-from onnxtrain.graph.products import Dim, products_of
-from onnxtrain.transforms.fusion.reading import integers, is_op, rank
+from onnxtrain.graph.products import Dim, integers, products_of
+from onnxtrain.transforms.fusion.reading import is_op, rank
 
 _ENDLESS = 2**31 - 1
 """Slices up to here go to the end."""

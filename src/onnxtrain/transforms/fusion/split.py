@@ -6,8 +6,9 @@ import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import take_over
+from onnxtrain.graph.products import integers
 from onnxtrain.transforms.fusion.pattern import Refusal
-from onnxtrain.transforms.fusion.reading import integers, is_op, number, rank
+from onnxtrain.transforms.fusion.reading import is_op, number, rank
 from onnxtrain.transforms.fusion.report import Fused, Missed, Report
 
 NAME = "Split"

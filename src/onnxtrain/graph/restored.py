@@ -1,0 +1,18 @@
+"""Parameters as the torch module has them, where an exporter merged or dropped some."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.eliminated import restore_calls
+from onnxtrain.graph.merged import separate
+
+
+def restore(model: ir.Model) -> bool:
+    """Give layers weights of their own, and those that were dropped, in place; whether it did.
+
+    In this order: a weight that is apart tells which bias of its layer is missing, and what then is
+    nowhere belonged to a call that was left out.
+    """
+    return any([separate(model), restore_biases(model), restore_calls(model)])
