@@ -52,7 +52,7 @@ class Job:
         """Whether it went well, and its last line, or lines."""
         log = folder / f"{re.sub(r'[^a-z0-9]+', '-', self.title)}.log"
         with log.open("w") as out:
-            environment = {**os.environ, **self.settings}
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", **self.settings}
             done = subprocess.run(
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
             )
@@ -96,10 +96,13 @@ def sanitized(tool: str, which: str) -> list[Job]:
 def run_all(jobs: list[Job], processes: int, folder: pathlib.Path) -> bool:
     """Run jobs side by side and print how each ended; whether all went well."""
     start = time.monotonic()
+    results = []
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-        results = list(pool.map(lambda job: job.run(folder), jobs))
-    for job, (good, text) in zip(jobs, results, strict=True):
-        print(f"{'ok  ' if good else 'FAIL'} {job.title}: {text}", flush=True)
+        running = {pool.submit(job.run, folder): job for job in jobs}
+        for done in concurrent.futures.as_completed(running):
+            good, text = done.result()
+            print(f"{'ok  ' if good else 'FAIL'} {running[done].title}: {text}", flush=True)
+            results.append((good, text))
     passed = sum(int(n) for _, text in results for n in re.findall(r"(\d+) passed", text))
     wrong = sum(not good for good, _ in results) or (0 if passed else len(jobs))
     print(f"{passed} passed, {wrong} of {len(jobs)} runs failed, {time.monotonic() - start:.0f} s")
@@ -119,6 +122,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         sys.exit("there is no GPU to test on")
     folder = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="gpu-tests-"))
+    folder.mkdir(parents=True, exist_ok=True)
     print(f"logs in {folder}", flush=True)
     jobs = shards(options.processes, options.files, options.which)
     good = run_all(jobs, options.processes, folder)

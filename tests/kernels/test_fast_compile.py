@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.parted import Parted
 
 SCRIPT = Path(__file__).with_name("compile_for.py")
 
@@ -22,7 +23,7 @@ def _kernels(capability: int) -> set[str]:
         f"{module}.{name}": kernel.function
         for _, module, _ in pkgutil.iter_modules(fast.__path__)
         for name, kernel in vars(fast.load(module)).items()
-        if isinstance(kernel, Compiled)
+        if isinstance(kernel, Compiled | Parted)
     }
     alone = {name for name, function in found.items() if not isinstance(function, InClusters)}
     clusters = (f.function.fn for f in found.values() if isinstance(f, InClusters))

@@ -26,6 +26,19 @@ def test_a_gradient_in_place(
     assert operator(dy, x, out=dy) is dy and torch.equal(found, dy)
 
 
+@on_devices
+@pytest.mark.parametrize("operator", [gelu.gelu_grad, gelu.fast_gelu_grad])
+def test_a_gradient_far_out(
+    operator, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where x³ is beyond float32, too."""
+    monkeypatch.setattr(gelu.fast, "ready", lambda *tensors, **_: True)
+    far = 6e4 if dtype == "float16" else 1e15
+    x, dy = (torch.tensor([far, -far], device=device, dtype=getattr(torch, dtype)), torch.ones(2))
+    found: Tensor = operator(dy.to(x), x)
+    assert found.tolist() == [1, 0]
+
+
 def test_gradients_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gelu.fast, "ready", lambda *tensors, **_: True)
     for operator in (gelu.gelu_grad, gelu.fast_gelu_grad):

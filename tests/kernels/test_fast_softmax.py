@@ -134,7 +134,7 @@ def test_parts_of_a_row(log: bool, block: int) -> None:
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
         arguments = y, x, board, 0, columns, log, 3, 4, part, 1, block
-        quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
+        quick._parts.function[(1,)](*arguments, num_warps=1, maxnreg=None)
         seen.append(board[1 + number])
     torch.testing.assert_close(y, (torch.log_softmax if log else torch.softmax)(x, 1))
     found = torch.stack(seen).view(torch.float32).view(-1, 2).flip(-1)
@@ -171,7 +171,7 @@ def test_parts_of_gradients(block: int) -> None:
         board = torch.cat([torch.tensor([number]), left])
         board[1 + number] = 0
         arguments = dx, dy, y, board, 0, columns, False, 3, 4, part, 1, block
-        quick._parts[(1,)](*arguments, num_warps=1, maxnreg=None)
+        quick._parts.function[(1,)](*arguments, num_warps=1, maxnreg=None)
         assert board[1 + number] != 0
     torch.testing.assert_close(dx, aten._softmax_backward_data(dy, y, 1, torch.float32))
 

@@ -53,9 +53,9 @@ def gelu_slope(x, KIND: tl.constexpr, EXACT: tl.constexpr, alpha=1.0):
         result = x * ROOT_HALF_OVER_PI * density + below
     elif KIND == "tanh":
         s = _gate(x)
-        # -2 u', the product that the power of 2 has taken as well
-        inner = (x * x * THREE_CUBIC_LN_2 + LN_2) * (x * MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E)
-        result = (s * s - s) * inner + s
+        # times -2 x u': a factor that the power of 2 has taken as well, then one that may be huge
+        within = (s * s - s) * (x * MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E)
+        result = within * (x * x * THREE_CUBIC_LN_2 + LN_2) + s
     else:
         s = sigmoid(alpha * x)
         result = (s - s * s) * (alpha * x) + s

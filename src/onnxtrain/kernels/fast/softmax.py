@@ -28,7 +28,6 @@ from onnxtrain.kernels.fast.axis import (
     tile_warps,
     whole_rows,
 )
-from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.exchange import (
     board,
@@ -38,9 +37,9 @@ from onnxtrain.kernels.fast.exchange import (
     leave,
     of_row,
     turn,
-    words_for,
 )
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.parted import Parted
 from onnxtrain.kernels.fast.softmax_steps import (
     all_joined,
     finite,
@@ -102,7 +101,7 @@ def _rows(
     tl.store(y + at, result_of(value, top, total, LOG).to(y.dtype.element_ty), mask)
 
 
-@Compiled
+@Parted
 @triton.jit
 def _parts(
     y,
@@ -130,9 +129,6 @@ def _parts(
     held = unchanged(held, zero)
     result = result_of_held(held, top, total, LOG)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
-
-
-_clusters = Compiled(InClusters(_parts.function, "S"))
 
 
 @Compiled
@@ -229,28 +225,12 @@ def _cut(x: Tensor, size: int) -> tuple[Parts, Cutting]:
 
 
 def _long_rows(y: Tensor, x: Tensor, size: int, log: bool) -> None:
-    rows, of = x.numel() // size, x.dtype.itemsize
     cut, cutting = _cut(x, size)
     threads, registers = cutting.launches[cut.size]
     if softmax_shifted.shifted(size):
         softmax_shifted.long_rows((y, x), size, cut, threads, registers, log)
         return
-    launch = _parts if cut.together == 1 else _clusters
-    launch[(rows * cut.number // cut.together,)](
-        y,
-        x,
-        words_for(rows, cut, x),
-        0,
-        size,
-        log,
-        cut.number,
-        power(cut.number),
-        cut.size,
-        cut.together,
-        cut.block(of),
-        num_warps=threads,
-        maxnreg=registers,
-    )
+    _parts.launch((y, x), size, cut, log, threads=threads, registers=registers)
 
 
 def _other_axis(y: Tensor, x: Tensor, size: int, inner: int, log: bool) -> None:

@@ -26,7 +26,6 @@ from onnxtrain.kernels.fast.axis import (
     tile_warps,
     whole_rows,
 )
-from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.exchange import (
     board,
@@ -36,9 +35,9 @@ from onnxtrain.kernels.fast.exchange import (
     leave_one,
     of_row,
     turn,
-    words_for,
 )
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.parted import Parted
 from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 
 TOGETHER = 1024
@@ -77,7 +76,7 @@ def _rows(
     tl.store(dx + at, grad_of(wide, out, total, LOG).to(dy_in.dtype), mask)
 
 
-@Compiled
+@Parted
 @triton.jit
 def _parts(
     dx,
@@ -106,9 +105,6 @@ def _parts(
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
     result = grad_of(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dy_in.dtype), mask)
-
-
-_clusters = Compiled(InClusters(_parts.function, "S"))
 
 
 @Compiled
@@ -196,29 +192,13 @@ def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 
 
 def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
-    rows, of = y.numel() // size, y.dtype.itemsize
+    of = y.dtype.itemsize
     cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
     threads, registers = cut.size // PART * PART_WARPS, PART_REGISTERS[of]
     if softmax_shifted.shifted(size):
         softmax_shifted.long_rows((dx, dy, y), size, cut, threads, registers, log)
         return
-    launch = _parts if cut.together == 1 else _clusters
-    launch[(rows * cut.number // cut.together,)](
-        dx,
-        dy,
-        y,
-        words_for(rows, cut, y),
-        0,
-        size,
-        log,
-        cut.number,
-        power(cut.number),
-        cut.size,
-        cut.together,
-        cut.block(of),
-        num_warps=threads,
-        maxnreg=registers,
-    )
+    _parts.launch((dx, dy, y), size, cut, log, threads=threads, registers=registers)
 
 
 def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: bool) -> None:

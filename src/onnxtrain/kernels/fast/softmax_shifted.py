@@ -16,11 +16,11 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import Parts, strewn
-from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import entered, of_row, words_for
+from onnxtrain.kernels.fast.exchange import entered, of_row
 from onnxtrain.kernels.fast.held import ends_of
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.parted import Parted
 from onnxtrain.kernels.fast.softmax_steps import (
     all_joined,
     finite,
@@ -172,7 +172,7 @@ def _sum(tile):
     return tl.sum(tl.sum(tile, 1), 0)
 
 
-@Compiled
+@Parted
 @triton.jit
 def _forward(
     y,
@@ -204,7 +204,7 @@ def _forward(
     tl.store(y + end, result_of(ends, top, total, LOG).to(y.dtype.element_ty), cut)
 
 
-@Compiled
+@Parted
 @triton.jit
 def _backward(
     dx,
@@ -237,10 +237,6 @@ def _backward(
     result = grad_of(widened(dy_in), widened(y_in), total, LOG)
     tl.store(dx + at, result.to(dx.dtype.element_ty), whole)
     tl.store(dx + end, grad_of(dy_end, y_end, total, LOG).to(dx.dtype.element_ty), cut)
-
-
-_forward_clusters = Compiled(InClusters(_forward.function, "S"))
-_backward_clusters = Compiled(InClusters(_backward.function, "S"))
 
 
 def shifted(size: int) -> bool:
@@ -301,24 +297,5 @@ def long_rows(
     tensors: tuple[Tensor, ...], size: int, cut: Parts, threads: int, most: int, log: bool
 ) -> None:
     """The same of rows that are cut into parts."""
-    pair, like = len(tensors) == 2, tensors[0]
-    if cut.together == 1:
-        launch = _forward if pair else _backward
-    else:
-        launch = _forward_clusters if pair else _backward_clusters
-    rows, of = like.numel() // size, like.dtype.itemsize
-    launch[(rows * cut.number // cut.together,)](
-        *tensors,
-        words_for(rows, cut, like),
-        0,
-        size,
-        log,
-        cut.number,
-        power(cut.number),
-        cut.size,
-        cut.together,
-        cut.block(of),
-        16 // of,
-        num_warps=threads,
-        maxnreg=most,
-    )
+    kernel, group = _forward if len(tensors) == 2 else _backward, 16 // tensors[0].dtype.itemsize
+    kernel.launch(tensors, size, cut, log, group, threads=threads, registers=most)

@@ -1,0 +1,57 @@
+"""Kernels whose rows are cut into parts, each a program's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from onnxtrain.kernels.fast.axis import Parts
+from onnxtrain.kernels.fast.cluster import InClusters
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.exchange import words_for
+from onnxtrain.kernels.fast.launch import power
+
+
+class Parted:
+    """A Triton function that goes along rows, launched in clusters where the device has them.
+
+    Its arguments are tensors of the same shape, ``words``, ``zero``, ``columns``, ``LOG``,
+    ``PARTS`` and the power of two above, ``C`` elements of a part, ``S`` programs of a cluster,
+    ``B`` elements side by side, and what else a launch is given.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._single = Compiled(function)
+        self._clusters = Compiled(InClusters(function, "S"))
+
+    def launch(
+        self,
+        tensors: tuple[Tensor, ...],
+        size: int,
+        cut: Parts,
+        log: bool,
+        *more: int,
+        threads: int,
+        registers: int,
+    ) -> None:
+        """Run over all rows of so many elements, which are cut in this way."""
+        like = tensors[0]
+        rows = like.numel() // size
+        kernel = self._single if cut.together == 1 else self._clusters
+        kernel[(rows * cut.number // cut.together,)](
+            *tensors,
+            words_for(rows, cut, like),
+            0,
+            size,
+            log,
+            cut.number,
+            power(cut.number),
+            cut.size,
+            cut.together,
+            cut.block(like.dtype.itemsize),
+            *more,
+            num_warps=threads,
+            maxnreg=registers,
+        )
