@@ -49,7 +49,7 @@ class Job:
     settings: dict[str, str]
 
     def run(self, folder: pathlib.Path) -> tuple[bool, str]:
-        """Whether it went well, and its last line, or lines."""
+        """Whether it went well, and what was counted, or the last lines."""
         log = folder / f"{re.sub(r'[^a-z0-9]+', '-', self.title)}.log"
         with log.open("w") as out:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", **self.settings}
@@ -57,8 +57,10 @@ class Job:
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
             )
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        good = done.returncode in (0, NOTHING_RAN)
-        return good, "\n".join(lines[-1:] if good else lines[-LAST_LINES:])
+        if done.returncode not in (0, NOTHING_RAN):
+            return False, "\n".join(lines[-LAST_LINES:])
+        *_, counts = re.findall(r"^.* in [0-9.]+s.*$", "\n".join(lines), re.MULTILINE) or [""]
+        return True, "; ".join(dict.fromkeys([counts, lines[-1]]))
 
 
 def pytest_command(*more: str) -> list[str]:

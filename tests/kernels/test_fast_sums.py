@@ -53,6 +53,21 @@ def test_dropout(device: str, dtype: str, batch: int) -> None:
 
 
 @on_devices
+def test_strips_without_a_rest(device: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rows are taken as one that strips of these are whole."""
+    columns = module("columns")
+    monkeypatch.setattr(columns, "MANY_ROUNDS", 1)
+    monkeypatch.setattr(columns, "MANY_PARTS", 1)
+    x = drawn(8 * 65, 72, device=device, dtype=dtype)
+    plan = columns.LAUNCHES[x.dtype.itemsize]
+    monkeypatch.setattr(columns, "FEW", 0)
+    assert columns.in_whole_strips(plan, 8 * 65, 72, x.dtype.itemsize, x.device) == 8
+    close_sums(columns.column_sums(x, 72), x)
+    assert columns.in_whole_strips(plan, 8 * 65 + 2, 72, x.dtype.itemsize, x.device) == 2
+    assert columns.in_whole_strips(plan, 8 * 65, 72 + 1, x.dtype.itemsize, x.device) == 1
+
+
+@on_devices
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_gradient_of_a_normalization(device: str, dtype: str, shortcut: bool) -> None:
     x, dy, residual = (drawn(45, 72, device=device, dtype=dtype) for _ in range(3))

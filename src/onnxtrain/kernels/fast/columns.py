@@ -41,6 +41,8 @@ FEW, FEW_LAUNCH = 1 << 24, Launch(128, 64, 4, 2, 5)
 """Elements of 16 bits up to which fewer programs wait less for each other, and these."""
 KNOWN = 16
 """Where rows of a multiple of so many elements begin is known to the compiler."""
+MANY_ROUNDS, MANY_PARTS = 64, 8
+"""Rounds of rows and parts of strips from which on no strip is to have a rest."""
 READ_ONCE = "evict_first"
 """What is only read must not drive out of the cache what others have left there."""
 WRITING = {2: Launch(256, 16, 4, 9, 3), 4: Launch(256, 16, 4, 8, 2)}
@@ -67,13 +69,26 @@ class Strips(NamedTuple):
     sums: Sums
 
 
-def rows_in_one(rows: int, columns: int) -> int:
-    """Rows that are taken as one, so that each of these begins where wide loads may begin.
+def rows_in_one(rows: int, columns: int, unit: int = KNOWN) -> int:
+    """Rows that are taken as one of whole units, so that each of these begins at a multiple.
 
     Only whole ones are: if some were left, 1.
     """
-    together = KNOWN // math.gcd(columns, KNOWN)
+    together = unit // math.gcd(columns, unit)
     return 1 if rows % together else together
+
+
+def in_whole_strips(
+    plan: Launch, rows: int, columns: int, itemsize: int, device: torch.device
+) -> int:
+    """The same, of whole strips if enough programs have enough rows, else for wide loads."""
+    width = plan.strip // itemsize
+    together = rows_in_one(rows, columns, width)
+    strips, rounds = columns * together // width, rows // together // plan.rows
+    programs = multiprocessors(device) * plan.programs
+    if together > 1 and rounds >= MANY_ROUNDS and strips * MANY_PARTS <= programs:
+        return together
+    return rows_in_one(rows, columns)
 
 
 def takes(rows: int, columns: int) -> bool:
@@ -177,7 +192,7 @@ def _sums(
     plan: Launch,
 ) -> Tensor:
     rows, device = dy.numel() // columns, dy.device
-    in_one = rows_in_one(rows, columns)
+    in_one = in_whole_strips(plan, rows, columns, dy.dtype.itemsize, device)
     strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device, in_one=in_one)
     out = torch.empty(columns, dtype=dtype, device=device)
     shares = MEMORY.of((strips.numbers,), device)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
-from onnxtrain.kernels.fast.columns import WRITING, rows_in_one, strips_of
+from onnxtrain.kernels.fast.columns import WRITING, in_whole_strips, strips_of
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.shares import MEMORY, announce
 
@@ -129,7 +129,7 @@ def drop_grad(dy: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
     """dx = dy / (1 - rate) where the mask is true, else 0; and its sums over all but the last."""
     columns, plan = dy.shape[-1], WRITING[dy.dtype.itemsize]
     rows, device = dy.numel() // columns, dy.device
-    in_one = rows_in_one(rows, columns)
+    in_one = in_whole_strips(plan, rows, columns, dy.dtype.itemsize, device)
     strips = strips_of(plan, rows, columns, dy.dtype.itemsize, device, in_one=in_one)
     dx, sums = torch.empty_like(dy), dy.new_empty(columns)
     shares, kept = MEMORY.of((strips.numbers,), device), mask.view(torch.uint8)
