@@ -52,8 +52,8 @@ class Scores(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.inner(input_ids).logits
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return self.inner(data).logits
 
 
 def gpt2(layers: int = 12, width: int = 768, words: int = 50257, length: int = 1024) -> nn.Module:
@@ -76,6 +76,36 @@ def bert(layers: int = 24, width: int = 1024, words: int = 30522, length: int = 
         max_position_embeddings=length, pad_token_id=None,
     )  # fmt: skip
     return _stirred(Scores(BertForMaskedLM(config)))
+
+
+def llama(layers: int = 12, width: int = 1024, words: int = 32000, length: int = 1024) -> nn.Module:
+    """Four heads share keys and values, as in the smaller ones of the third generation."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=words, hidden_size=width, intermediate_size=width * 11 // 4,
+        num_hidden_layers=layers, num_attention_heads=width // 64,
+        num_key_value_heads=max(1, width // 256), max_position_embeddings=length, use_cache=False,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return _stirred(Scores(LlamaForCausalLM(config)))
+
+
+def vit(layers: int = 12, width: int = 768, pixels: int = 224) -> nn.Module:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
+        intermediate_size=4 * width, image_size=pixels, num_labels=1000,
+    )  # fmt: skip
+    return _stirred(Scores(ViTForImageClassification(config)))
+
+
+def image_batch(samples: int, pixels: int) -> Batch:
+    return {
+        "images": torch.randn(samples, 3, pixels, pixels),
+        "labels": torch.randint(0, 1000, (samples,)),
+    }
 
 
 def for_export(module: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
 
-python -m benchmarks models [gpt2] [bert] [resnet] [--save] [--curves STEPS] [--small]
+python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [--save] [--curves STEPS] [--small]
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ from architectures.convolutional import ResNet
 
 GPT2 = (12, 768, 50257, 1024)
 BERT = (24, 1024, 30522, 512)
+LLAMA = (12, 1024, 32000, 1024)
+VIT = (12, 768)
 SLOW_TO_COMPILE = ("bert",)
 """Compiling takes two minutes, and the step is no faster than the eager one then."""
 SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
+SMALL_LLAMA, SMALL_VIT = (2, 512, 512, 64), (2, 128)
 
 
 def models(small: bool) -> dict[str, Model]:
     gpt2, bert = (SMALL_GPT2, SMALL_BERT) if small else (GPT2, BERT)
+    llama, vit = (SMALL_LLAMA, SMALL_VIT) if small else (LLAMA, VIT)
     images, pixels = (4, 64) if small else (128, 224)
     texts, sentences = (2, 2) if small else (16, 32)
     tokens = onnxblock.loss.TokenCrossEntropyLoss
@@ -57,12 +61,23 @@ def models(small: bool) -> dict[str, Model]:
             training=True,
             tokens=sentences * bert[3],
         ),
+        "llama": Model(
+            lambda: contenders.llama(*llama),
+            lambda: contenders.token_batch(texts, llama[3], llama[2]),
+            contenders.token_loss,
+            tokens,
+            tokens=texts * llama[3],
+        ),
+        "vit": Model(
+            lambda: contenders.vit(*vit, pixels),
+            lambda: contenders.image_batch(images, pixels),
+            F.cross_entropy,
+            onnxblock.loss.CrossEntropyLoss,
+            tokens=images,
+        ),
         "resnet": Model(
             lambda: ResNet(64, (3, 4, 6, 3), 1000),
-            lambda: {
-                "images": torch.randn(images, 3, pixels, pixels),
-                "labels": torch.randint(0, 1000, (images,)),
-            },
+            lambda: contenders.image_batch(images, pixels),
             F.cross_entropy,
             onnxblock.loss.CrossEntropyLoss,
             training=True,
@@ -200,7 +215,7 @@ def apart(found: list[dict[str, object]], one: str, other: str) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("names", nargs="*", default=["gpt2", "bert", "resnet"])
+    arguments.add_argument("names", nargs="*", default=[*models(small=True)])
     arguments.add_argument("--save", action="store_true", help="append to results/models.csv")
     arguments.add_argument("--small", action="store_true", help="small models, to try the script")
     arguments.add_argument("--alone", action="store_true", help="without peers")

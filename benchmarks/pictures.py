@@ -43,7 +43,13 @@ STYLE = {
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
 }
-NAMES = {"gpt2": "GPT-2 small", "bert": "BERT-large", "resnet": "ResNet-50"}
+NAMES = {
+    "gpt2": "GPT-2 small",
+    "bert": "BERT-large",
+    "llama": "Llama, 0.2B",
+    "vit": "ViT-B/16",
+    "resnet": "ResNet-50",
+}
 UNITS = {
     "batch": "samples in a batch",
     "sequence": "tokens in a sample",
