@@ -80,7 +80,13 @@ class Projection:
         """Whether the loss is a Triton kernel's, which overwrites the scores."""
         scores = len(self.rows) * self.w.shape[0]
         dense = all(t is None or t.is_contiguous() for t in (self.labels, self.weights))
-        return dense and scores >= fast.SMALLEST and fast.ready(self.rows, self.w, smallest=0)
+        w = self.w.mT if self.turned else self.w
+        return dense and scores >= fast.SMALLEST and fast.ready(self.rows, w, smallest=0)
+
+    @property
+    def turned(self) -> bool:
+        """Whether w lies in memory as its transpose, which a layer without transB has."""
+        return not self.w.is_contiguous() and self.w.mT.is_contiguous()
 
     def at_once(
         self, dy: Tensor, labels: Tensor, ignored: Tensor | None, each_weight: Tensor
@@ -117,13 +123,15 @@ class Projection:
             to = quick.Labels(self.labels[here], self.weights, self.ignore, "none")
             each.append(quick.loss_and_grad(seen, to, dys[here], torch.float32, seen)[1])
             torch.mm(scores, w, out=dx[here])
-            d_w = _added(d_w, scores.mT, x, parts)
+            pair = (x.mT, scores) if self.turned else (scores.mT, x)
+            d_w = _added(d_w, *pair, parts)
             if bias is not None:
                 total = scores.sum(0, dtype=acc(scores.dtype))
                 d_bias = total if d_bias is None else d_bias + total
         assert d_w is not None
+        d_w = d_w[:, :classes].contiguous().mT if self.turned else d_w[:classes]
         d_bias = None if d_bias is None else d_bias[:classes].to(self.w.dtype)
-        return torch.cat(each), dx, d_w[:classes].to(self.w.dtype), d_bias
+        return torch.cat(each), dx, d_w.to(self.w.dtype), d_bias
 
 
 def _added(total: Tensor | None, a: Tensor, b: Tensor, parts: int) -> Tensor:
