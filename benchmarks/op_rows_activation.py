@@ -13,6 +13,7 @@ from onnxtrain.kernels.activation.bias_softmax import bias_softmax
 from onnxtrain.kernels.activation.dropout import dropout_grad
 from onnxtrain.kernels.activation.gelu import (
     bias_gelu_grad,
+    gelu,
     gelu_grad,
     quick_gelu,
     quick_gelu_grad,
@@ -64,6 +65,7 @@ def _activations(
         return dy * (s + QUICK * x * s * (1 - s))
 
     return [
+        ("Gelu", 2, gelu, aten.gelu, (x,)),
         ("GeluGrad", 3, gelu_grad, aten.gelu_backward, (dy, x)),
         ("QuickGelu", 2, quick_gelu, lambda x: x * torch.sigmoid(QUICK * x), (x,)),
         ("QuickGeluGrad", 3, quick_gelu_grad, sigmoid_grad, (dy, x)),

@@ -1,4 +1,4 @@
-"""Gradients of Gelu without a bias, as the operators hand them to Triton."""
+"""Gelu without a bias and its gradients, as the operators hand them to Triton."""
 
 import pytest
 import torch
@@ -6,6 +6,21 @@ from torch import Tensor
 
 from kernels.test_fast import drawn, on_devices
 from onnxtrain.kernels.activation import gelu
+
+
+@on_devices
+@pytest.mark.parametrize("form", ["none", "tanh"])
+def test_a_value_in_place(
+    form: str, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gelu.fast, "ready", lambda *tensors, **_: True)
+    monkeypatch.setattr(gelu, "forward", None)
+    x = drawn(5, 33, device=device, dtype=dtype)
+    true = torch.nn.functional.gelu(x.double(), approximate=form)
+    found = gelu.gelu(x, approximate=form)
+    width = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}[dtype]
+    torch.testing.assert_close(found.double(), true, rtol=width, atol=width)
+    assert gelu.gelu(x, approximate=form, out=x) is x and torch.equal(found, x)
 
 
 @on_devices

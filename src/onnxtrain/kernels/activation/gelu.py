@@ -22,6 +22,8 @@ def gelu(x: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> 
     """Y = x·Φ(x), or x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))) if approximate is tanh."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"approximate is {approximate!r}, allowed are 'none' and 'tanh'")
+    if x.ndim and fast.ready(x, smallest=1):
+        return _pointwise(x, None, approximate, out=out)
     return forward(aten.gelu, x, approximate=approximate, out=out)
 
 
