@@ -26,7 +26,7 @@ CHAINS = [
     "QuickGelu:1.0 0; QuickGeluGrad:1.5 1 3; Neg 4; Add 5 2",
     "Neg 0; Exp 3; Reciprocal 4; Mul 5 1; Add 6 2",
 ]
-FORMS = ["full", "last", "single", "channels_last"]
+FORMS = ["full", "last", "single", "channels_last", "mixed", "turned", "rows", "holes", "spread"]
 
 
 def module() -> Any:
@@ -35,11 +35,26 @@ def module() -> Any:
 
 def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
     shape = (2, 3, 10, 37)
-    shapes = {"last": [shape, shape, (10, 37)], "single": [shape, shape, (1, 1)]}
-    found = [torch.randn(s) for s in shapes.get(form, [shape] * 3)]
+    shapes = {
+        "last": [shape, shape, (10, 37)],
+        "single": [shape, shape, (1, 1)],
+        "turned": [(2, 10, 3, 48), (2, 10, 3, 48), (10, 1, 48)],
+        "rows": [shape, (2, 3, 1, 1), (3, 10, 1)],
+        "holes": [(2, 3, 10, 74)] * 3,
+        "spread": [(2, 1, 10, 1), (1, 3, 1, 37), (10, 37)],
+    }
+    kind = getattr(torch, dtype)
+    found = [torch.randn(s).to(device, kind) for s in shapes.get(form, [shape] * 3)]
+    if form in ("channels_last", "mixed"):
+        found[:2] = (x.contiguous(memory_format=torch.channels_last) for x in found[:2])
     if form == "channels_last":
-        found = [x.contiguous(memory_format=torch.channels_last) for x in found]
-    return [x.to(device, getattr(torch, dtype)) for x in found]
+        found[2] = found[2].contiguous(memory_format=torch.channels_last)
+    if form == "turned":
+        found = [x.transpose(-3, -2) for x in found]
+    if form == "holes":
+        found[:2] = (x[..., ::2] for x in found[:2])
+        found[2] = found[2][..., 37:]
+    return found
 
 
 @on_devices
@@ -50,19 +65,44 @@ def test_chains(device: str, dtype: str, form: str, steps: str) -> None:
     ours = module().run(parsed(steps), given)
     exact = elementwise(*(x.cpu().double() for x in given), steps=steps)
     rounded = elementwise(*(x.cpu() for x in given), steps=steps)
-    assert ours.dtype == given[0].dtype and ours.stride() == given[0].stride()
+    assert ours.dtype == given[0].dtype and ours.shape == exact.shape
+    assert ours.stride() == torch.empty_like(given[0].expand(ours.shape)).stride()
     scale = exact.norm()
     error, allowed = ((v.cpu().double() - exact).norm() / scale for v in (ours, rounded))
     assert error <= 2 * allowed + 2.0**-22
 
 
-def test_layouts_that_it_leaves_to_torch() -> None:
-    x = torch.randn(4, 6)
+@pytest.mark.gpu
+def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2048, 2048, device="cuda")
+    takes = module().takes
+    assert takes([x, x.t()]) and takes([x[:, :1], x[:1]]) and takes([x, x[0, 0]])
+    assert not takes([x, x.double()]) and not takes([x[0], x[0]])
+    assert not takes([x, x.clone().requires_grad_()])
+    monkeypatch.setattr(module(), "FARTHEST", x.numel())
+    assert takes([x, x]) and not takes([x, x.t()])
+    monkeypatch.setattr(module(), "FARTHEST", x.numel() + 1)
+    assert takes([x, x.t()])
+
+
+def test_the_farthest_element() -> None:
+    """Places are found in 32 bits."""
+    x = torch.empty(2, 3, 4, device="meta")
     generated = module()
-    assert not generated.takes([x, x.t().contiguous().t()])
-    assert not generated.takes([x, torch.randn(4, 1)])
-    assert not generated.takes([x, x.double()])
-    assert not generated.takes([torch.randn(4, 1), torch.randn(1, 6)])
+    terms = generated._terms(x.transpose(0, 2), torch.Size([4, 3, 2]), [0, 1, 2])
+    assert generated._distance(terms) == x.numel() - 1 and not generated._is_plain(terms)
+    terms = generated._terms(x[:, :, :1], x.shape, [0, 1, 2])
+    assert generated._distance(terms) == x.numel() - 4
+    assert generated._is_plain(generated._terms(x, x.shape, [0, 1, 2]))
+
+
+@pytest.mark.parametrize(("width", "group"), [(48, 8), (36, 4), (37, 1)])
+def test_groups_end_where_axes_do(width: int, group: int) -> None:
+    x = torch.empty(2, 10, 3, width).transpose(1, 2)
+    generated = module()
+    order = generated._order(x)
+    terms = [generated._terms(t, x.shape, order) for t in (x, torch.empty(10, width))]
+    assert generated._group(terms) == group
 
 
 def test_not_a_number_stays_one() -> None:

@@ -1,15 +1,17 @@
 """Chains of operators that work element by element, each generated as one Triton kernel.
 
 The source of a kernel follows from the lines of the chain and from how its inputs lie in memory:
-as the output does, as its last axes do, or as a single number.
+as the output does, as its last axes do, or in another way, axis by axis. The output lies as the
+first input that has its shape.
 """
 
 from __future__ import annotations
 
 import functools
 import linecache
+import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import triton
@@ -21,7 +23,10 @@ from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK, WARPS = 1024, 4
-FULL, LAST, SINGLE = "full", "last", "single"
+GROUP = 8
+"""Elements with one place to find for all of them, where axes are multiples of it."""
+FARTHEST = 1 << 31
+"""Elements that 32 bits can count, in which such places are found."""
 _EXPRESSIONS = {
     "Add": "{0} + {1}",
     "Sub": "{0} - {1}",
@@ -61,80 +66,166 @@ class Line(Protocol):
         """Which values it takes."""
 
 
+Form = tuple[bool, bool, bool]
+Forms = tuple[tuple[Form, ...], ...]
+_PLAIN: Form = (False, False, False)
+_ONE_AXIS = ["    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)"]
+_IN_GROUPS = [
+    "    group = tl.program_id(0) * B + tl.arange(0, B // G) * G",
+    "    lane = tl.arange(0, G)[None, :]",
+    "    at = group[:, None] + lane",
+    "    some = group[:, None] < count",
+]
+
+
+class Term(NamedTuple):
+    """An axis along which an input goes, or several that lie one behind the other.
+
+    Attributes:
+        below: Elements of the output behind one of this axis.
+        size: How long it is.
+        stride: How far apart its elements lie.
+        first: Whether no axis of the output is before it.
+    """
+
+    below: int
+    size: int
+    stride: int
+    first: bool
+
+    @property
+    def form(self) -> Form:
+        """Whether its place is divided, cut off and multiplied, for which a kernel is written."""
+        return self.below != 1, not self.first, self.stride != 1
+
+    def numbers(self) -> list[int]:
+        """What a kernel of this form is given."""
+        values = zip(self.form, (self.below, self.size, self.stride), strict=True)
+        return [number for needed, number in values if needed]
+
+
 def takes(inputs: Sequence[Tensor]) -> bool:
-    """Whether one kernel serves such inputs: of one type, and lying as these kernels read them."""
-    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
-    whole = [x for x in inputs if x.shape == shape]
-    if not whole or len({x.dtype for x in inputs}) > 1 or not _is_dense(whole[0]):
+    """Whether one kernel serves such inputs: of one type, and so many as pay for it."""
+    first, differentiated = inputs[0], torch.is_grad_enabled()
+    if first.dtype not in fast.TYPES or any(x.dtype != first.dtype for x in inputs):
         return False
-    if any(x.stride() != whole[0].stride() for x in whole):
+    if any(not x.is_cuda or (differentiated and x.requires_grad) for x in inputs):
+        return False  # autograd cannot go back through Triton
+    shape, like = _result(inputs)
+    count = math.prod(shape)
+    if count < fast.SMALLEST:
         return False
-    kinds = _kinds(inputs, shape, whole[0].is_contiguous())
-    return kinds is not None and fast.ready(*map(_flat, whole))
+    terms = [_terms(x, shape, _order(like)) for x in inputs]
+    near = count < FARTHEST and all(_distance(found) < FARTHEST for found in terms)
+    return near or all(map(_is_plain, terms))
 
 
 def run(lines: Sequence[Line], inputs: Sequence[Tensor]) -> Tensor:
     """What the last line gives."""
-    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
-    first = next(x for x in inputs if x.shape == shape)
-    kinds = _kinds(inputs, shape, first.is_contiguous())
-    assert kinds is not None
-    out = torch.empty_like(first)
-    chain = _generated(tuple(lines), kinds)
-    sizes = [x.numel() for x in inputs]
-    chain[(cdiv(first.numel(), BLOCK),)](
-        out, *inputs, first.numel(), *sizes, BLOCK, num_warps=WARPS
+    shape, like = _result(inputs)
+    out = torch.empty_like(like) if like.shape == shape else like.new_empty(shape)
+    terms = [_terms(x, shape, _order(out)) for x in inputs]
+    numbers = [number for found in terms for term in found for number in term.numbers()]
+    forms = tuple(tuple(term.form for term in found) for found in terms)
+    chain = _generated(tuple(lines), forms)
+    group = () if all(map(_is_plain, terms)) else (_group(terms),)
+    chain[(cdiv(out.numel(), BLOCK),)](
+        out, *inputs, out.numel(), *numbers, BLOCK, *group, num_warps=WARPS
     )
     return out
 
 
-def _is_dense(x: Tensor) -> bool:
-    return x.is_contiguous() or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last))
+def _result(inputs: Sequence[Tensor]) -> tuple[torch.Size, Tensor]:
+    """Shape of the output, and a tensor that lies as it will.
 
-
-def _flat(x: Tensor) -> Tensor:
-    """All elements in the order of memory."""
-    return x.as_strided((x.numel(),), (1,))
-
-
-def _kinds(inputs: Sequence[Tensor], shape: torch.Size, ordinary: bool) -> tuple[str, ...] | None:
-    """How each input is read; None if one is spread in another way."""
-    found = []
+    That is the first input of this shape that lies without holes. If there is none it has no shape.
+    """
+    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
     for x in inputs:
-        sizes = list(x.shape)
-        while sizes and sizes[0] == 1:
-            sizes.pop(0)
-        if x.shape == shape:
-            found.append(FULL)
-        elif x.numel() == 1:
-            found.append(SINGLE)
-        elif ordinary and x.is_contiguous() and sizes == list(shape)[len(shape) - len(sizes) :]:
-            found.append(LAST)
+        if x.shape == shape and x.permute(_order(x)).is_contiguous():
+            return shape, x
+    return shape, inputs[0].new_empty(())
+
+
+def _order(x: Tensor) -> list[int]:
+    """Axes as they lie in memory."""
+    strides = x.stride()
+    return sorted(range(x.ndim), key=lambda axis: -strides[axis])
+
+
+def _terms(x: Tensor, shape: torch.Size, order: Sequence[int]) -> list[Term]:
+    """Where the elements of an input lie that belong to those of the output, in its order."""
+    spread = x.expand(shape)
+    axes: list[tuple[int, int]] = []
+    for axis in order or range(len(shape)):
+        size, stride = shape[axis], spread.stride(axis)
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == stride * size:
+            axes[-1] = (axes[-1][0] * size, stride)
         else:
-            return None
-    return tuple(found)
+            axes.append((size, stride))
+    below, found = 1, list[Term]()
+    for place, (size, stride) in reversed([*enumerate(axes)]):
+        if stride:
+            found.append(Term(below, size, stride, place == 0))
+        below *= size
+    return found
 
 
-def source(lines: Sequence[Line], kinds: Sequence[str]) -> str:
+def _is_plain(terms: Sequence[Term]) -> bool:
+    """Whether an input is a number, or read as the output is written."""
+    return all(term.form == _PLAIN for term in terms)
+
+
+def _distance(terms: Sequence[Term]) -> int:
+    """How far the last element of an input is from the first."""
+    return sum((term.size - 1) * term.stride for term in terms)
+
+
+def _group(terms: Sequence[Sequence[Term]]) -> int:
+    """How many elements are side by side wherever a place is divided or cut off."""
+    steps = [term.below for found in terms for term in found if term.below > 1]
+    steps += [term.size for found in terms for term in found if term.below == 1 and not term.first]
+    return math.gcd(GROUP, *steps)
+
+
+def source(lines: Sequence[Line], forms: Forms) -> str:
     """The kernel as Triton's Python."""
-    names = [f"x{index}" for index in range(len(kinds))]
-    sizes = [f"n{index}" for index in range(len(kinds))]
-    places = {FULL: "at, there, 0.0", SINGLE: None}
-    text = [
-        f"def chain(out, {', '.join(names)}, count, {', '.join(sizes)}, B: tl.constexpr):",
-        "    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)",
-        "    there = at < count",
-    ]
-    for index, kind in enumerate(kinds):
-        place = places.get(kind, f"at % n{index}, there, 0.0")
-        pointer = f"x{index}" if place is None else f"x{index} + {place}"
-        text.append(f"    v{index} = tl.load({pointer}).to(tl.float32)")
-    for index, line in enumerate(lines, start=len(kinds)):
+    names, places = list[str](), list[str]()
+    for index, terms in enumerate(forms):
+        parts = []
+        for which, form in enumerate(terms):
+            letters = [f"{letter}{index}_{which}" for letter in "bns"]
+            names += [name for name, needed in zip(letters, form, strict=True) if needed]
+            parts.append(_place(form, *letters))
+        # of what is the same for a group, one element is read
+        mask = "there" if any(not divided for divided, _, _ in terms) else "some"
+        places.append(f"x{index} + {' + '.join(parts)}, {mask}, 0.0" if parts else f"x{index}")
+    plain = all(form == _PLAIN for terms in forms for form in terms)
+    given = ["out", *(f"x{index}" for index in range(len(forms))), "count", *names]
+    given += ["B: tl.constexpr"] if plain else ["B: tl.constexpr", "G: tl.constexpr"]
+    text = [f"def chain({', '.join(given)}):", *(_ONE_AXIS if plain else _IN_GROUPS)]
+    text.append("    there = at < count")
+    for index, place in enumerate(places):
+        text.append(f"    v{index} = tl.load({place}).to(tl.float32)")
+    for index, line in enumerate(lines, start=len(places)):
         rounded = f"({_expression(line)}).to(out.dtype.element_ty)"
         text.append(f"    v{index} = {rounded}.to(tl.float32)")
-    last = len(kinds) + len(lines) - 1
+    last = len(places) + len(lines) - 1
     text.append(f"    tl.store(out + at, v{last}.to(out.dtype.element_ty), there)")
     return "\n".join(text) + "\n"
+
+
+def _place(form: Form, below: str, size: str, stride: str) -> str:
+    """Where an axis has the elements of a group, or the group if it is the same for all of it."""
+    if form == _PLAIN:
+        return "at"
+    divided, cut, multiplied = form
+    first = f"group // {below}" if divided else "group"
+    first = f"{first} % {size}" if cut else first
+    by = f" * {stride}" if multiplied else ""
+    return f"({first}{by})[:, None]" if divided else f"({first}{by})[:, None] + lane{by}"
 
 
 def _expression(line: Line) -> str:
@@ -145,9 +236,9 @@ def _expression(line: Line) -> str:
 
 
 @functools.cache
-def _generated(lines: tuple[Line, ...], kinds: tuple[str, ...]) -> Compiled:
+def _generated(lines: tuple[Line, ...], forms: Forms) -> Compiled:
     """The compiled kernel; Triton reads its source where Python looks lines up."""
-    text = source(lines, kinds)
+    text = source(lines, forms)
     name = f"<onnxtrain chain {abs(hash(text)):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     names: dict[str, Any] = {"tl": tl, "__name__": __name__}
