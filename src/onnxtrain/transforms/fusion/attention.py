@@ -162,7 +162,7 @@ def _refuse_shapes(q: Operand, k: Operand, v: Operand) -> None:
 
     There may be one head of keys and values for all heads of queries.
     """
-    ranks = [rank(operand.value) for operand in (q, k, v)]
+    ranks = [None if one.sizes is None else len(one.sizes) for one in (q, k, v)]
     if ranks not in ([3] * 3, [4] * 3):
         raise Refusal(f"queries, keys and values have ranks {ranks}, not all 3 or all 4")
     one_for_all = len(q.lead) == 2 and k.lead[HEADS] == v.lead[HEADS] == 1

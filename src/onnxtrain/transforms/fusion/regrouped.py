@@ -52,7 +52,7 @@ def apart(found: Operand) -> Operand:
     Raises:
         Refusal: if it was not made of one that has them so.
     """
-    if rank(found.value) == 4:
+    if found.joins or rank(found.value) == 4:
         return found
     node = made_by(found.value, "Reshape")
     if node is None or not regroups(node) or found.perm not in (None, (0, 1, 2), _SWAPPED):
