@@ -1,8 +1,11 @@
 import numpy as np
+import onnx
 import pytest
 import torch
 
 from gradients.emit import differentiated, run
+from onnxtrain import InferenceSession
+from onnxtrain.gradients import build_gradient_graph
 
 LAYER = "(float[N,4] x, float[4] s) => (float[N,4] y) { y = LayerNormalization(x, s) }"
 BATCH = (
@@ -78,3 +81,27 @@ def test_half_precision_data_with_wide_parameters() -> None:
     }
     for name, true in zip("xsbmv", _expected(wide, training=False), strict=True):
         np.testing.assert_allclose(found[f"{name}_grad"], true.numpy(), rtol=2e-3, atol=1e-6)
+
+
+def test_what_is_added_to_the_gradient_of_a_norm_is_differentiated_too() -> None:
+    """The joined operator has the gradients of the two that it stands for."""
+    head = """<ir_version: 9, opset_import: ["" : 20, "com.microsoft" : 1, "onnxtrain" : 1]>
+        g (double[3,5] dy, double[3,5] x, double[5] scale, double[3,5] r)
+        => (double[3,5] dx, double[5] ds) { y, inv = SimplifiedLayerNormalization(x, scale) """
+    joined = f"""{head} dx, ds =
+        onnxtrain.SimplifiedLayerNormalizationGradAdd<axis=-1>(dy, x, scale, inv, r) }}"""
+    apart = f"""{head} d, ds =
+        com.microsoft.SimplifiedLayerNormalizationGrad<axis=-1>(dy, x, scale, inv)
+        dx = Add(d, r) }}"""
+    random, names = np.random.default_rng(0), ["dy", "x", "scale", "r"]
+    feeds = {name: random.normal(size=(5,) if name == "scale" else (3, 5)) for name in names}
+    feeds |= {"dx_grad": random.normal(size=(3, 5)), "ds_grad": random.normal(size=5)}
+    found, expected = (
+        InferenceSession(
+            build_gradient_graph(onnx.parser.parse_model(text), names, ["dx", "ds"])
+        ).run(None, feeds)
+        for text in (joined, apart)
+    )
+    assert len(found) == 6
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

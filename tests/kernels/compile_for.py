@@ -106,7 +106,9 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
     yield lambda: forward.normalize(long, long[0], None, 1e-5, centred=False)
     wider = torch.zeros(4, 5000)
     yield lambda: forward.normalize(wider, wider[0], wider[0], 1e-5, centred=True)
+    yield lambda: forward.normalize(x, row, None, 1e-5, centred=False, skip=x)
     yield lambda: backward.norm_grad(x, x, row, wide, wide, x, summed=True)
+    yield lambda: backward.norm_grad(x, x, row, None, wide, x)
     yield lambda: backward.norm_grad(long, long, long[0], wide[:4], wide[:4], long)
 
 

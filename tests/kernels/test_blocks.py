@@ -39,7 +39,9 @@ OPERATORS = {
     "RMSNormalization",
     "SimplifiedLayerNormalization",
     "SimplifiedLayerNormalizationGrad",
+    "SimplifiedLayerNormalizationGradAdd",
     "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
 }
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -87,6 +87,7 @@ ELSEWHERE = {
     "onnxtrain::SequenceConcat": _SEQUENCE,
     "onnxtrain::SequenceCut": _SEQUENCE,
     "onnxtrain::SequenceJoin": _SEQUENCE,
+    "onnxtrain::SimplifiedLayerNormalizationGradAdd": "tests/gradients/test_norm.py",
 }
 """Operators with a rule that neither a row nor a case compares, and what does."""
 

@@ -114,6 +114,14 @@ def simplified_layer_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Gra
     return [*through(op, formula, [dy, x, scale], _padded(gs, 2)), None]
 
 
+@gradient("SimplifiedLayerNormalizationGradAdd", domain=OWN, all_outputs=True)
+def simplified_layer_normalization_grad_add(
+    op: Ops, node: ir.Node, gs: Sequence[Grad]
+) -> list[Grad]:
+    """As SimplifiedLayerNormalizationGrad; what is added to dX gets all that dX gets."""
+    return [*simplified_layer_normalization_grad(op, node, gs), gs[0]]
+
+
 @gradient("BatchNormalizationGrad", domain=MS, all_outputs=True)
 def batch_normalization_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """As LayerNormalizationGrad, with statistics for each channel."""

@@ -42,6 +42,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {
         "onnxtrain::BatchNormReluGrad:*",
         "onnxtrain::FlashAttentionGrad:*",
         "onnxtrain::LayerNormalizationGradAdd*:*",
+        "onnxtrain::SimplifiedLayerNormalizationGradAdd*:*",
     ),
     f"{_NO_MATCH}; it is a gradient itself": (
         "ai.onnx::AveragePoolGrad:autograd",

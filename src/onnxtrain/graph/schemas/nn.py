@@ -169,6 +169,16 @@ OPS = (
         infer=(same_as(1), same_as(2)),
     ),
     op(
+        "SimplifiedLayerNormalizationGradAdd",
+        "Y_grad: V, X: T, scale: V, inv_std_var: U, residual: T -> X_grad: T, scale_grad: V",
+        domain=OWN,
+        T=FLOATS,
+        U=STATISTICS,
+        V=FLOATS,
+        attributes=LAYER_NORM,
+        infer=(same_as(1), same_as(2)),
+    ),
+    op(
         "InvertibleLayerNormalizationGrad",
         "Y_grad: V, Y: V, scale: V, bias: V, inv_std_var: U -> "
         "X_grad: T, scale_grad: V, bias_grad: V",

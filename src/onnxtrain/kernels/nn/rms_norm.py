@@ -19,7 +19,7 @@ from onnxtrain.kernels.nn.layer_norm import (
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import kept_size
-from onnxtrain.types import FLOATS, MS
+from onnxtrain.types import FLOATS, MS, OWN
 
 SMALLEST = 1 << 16
 """Elements from which on one launch is faster than torch's several."""
@@ -58,23 +58,44 @@ def simplified_layer_normalization(
     return y, inverse
 
 
-@kernel("SkipSimplifiedLayerNormalization", domain=MS, outputs=4, T=FLOATS)
+@kernel("SkipSimplifiedLayerNormalization", domain=MS, outputs=4, needs=["wanted"], T=FLOATS)
 def skip_simplified_layer_normalization(
     input: Tensor,
     skip: Tensor,
     gamma: Tensor,
     bias: Tensor | None = None,
     *,
+    wanted: tuple[bool, ...] = (True,) * 4,
     epsilon: float = 1e-12,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """RMSNormalization of s = input + skip + bias over the last axis; s is the last output.
 
     The mean is not subtracted, but the operator has an output for it.
     """
+    averaged, like = wanted[1:2] == (True,), skip.shape == input.shape
+    given = [t for t in (input, skip, gamma, bias) if t is not None]
+    if like and not averaged and _fast_skip(input, gamma, skip, bias):
+        found = fast.load("norm").normalize(
+            input, gamma, None, epsilon, centred=False, skip=skip, extra=bias
+        )
+        return found.y, None, found.inverse.view(row_shape(input, -1)), found.total
+    if like and not averaged and blocks.ready(*given):
+        y, total = torch.empty_like(input), torch.empty_like(input)
+        inverse = torch.empty(row_shape(input, -1), dtype=torch.float32)
+        for x, more, *targets in blocks.rows(inverse.numel(), input, skip, y, inverse, total):
+            part = residual_sum(x, more, bias)
+            values = (*normalize(part, gamma, -1, epsilon), part)
+            for target, value in zip(targets, values, strict=True):
+                target.copy_(value)
+        return y, None, inverse, total
     total = residual_sum(input, skip, bias)
     y, inverse = normalize(total, gamma, -1, epsilon)
-    mean = total.mean(-1, keepdim=True)
-    return y.to(input.dtype), mean.float(), inverse.float(), total.to(input.dtype)
+    mean = total.mean(-1, keepdim=True).float() if averaged else None
+    return y.to(input.dtype), mean, inverse.float(), total.to(input.dtype)
+
+
+def _fast_skip(x: Tensor, scale: Tensor, skip: Tensor, bias: Tensor | None) -> bool:
+    return fast_norm(x, scale, None, -1, torch.float32, skip, bias, SMALLEST)
 
 
 @kernel("SimplifiedLayerNormalizationGrad", domain=MS, outputs=2, T=FLOATS, V=FLOATS)
@@ -89,27 +110,59 @@ def simplified_layer_normalization_grad(
     stash_type: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """dx = inv * (g - xhat * mean(g * xhat)), with g = dy * scale and xhat = x * inv."""
+    return _simplified_grad(y_grad, x, scale, inv_std_var, axis, epsilon)
+
+
+@kernel("SimplifiedLayerNormalizationGradAdd", domain=OWN, outputs=2, T=FLOATS, V=FLOATS)
+def simplified_layer_normalization_grad_add(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    inv_std_var: Tensor,
+    residual: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """SimplifiedLayerNormalizationGrad whose dx is added to a gradient that x gets otherwise."""
+    return _simplified_grad(y_grad, x, scale, inv_std_var, axis, epsilon, residual)
+
+
+def _simplified_grad(
+    y_grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    inv_std_var: Tensor,
+    axis: int,
+    epsilon: float,
+    residual: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     sizes = normalized_shape(x, axis)
+    more = () if residual is None else (residual,)
     if (
-        fast.ready(x, y_grad, smallest=SMALLEST)
+        fast.ready(x, y_grad, *more, smallest=SMALLEST)
         and scale.shape == sizes
         and inv_std_var.dtype is torch.float32
         and (quick := fast.load("norm_grad")).takes(scale, inv_std_var)
     ):
-        quick_dx, sums = quick.norm_grad(y_grad, x, scale, None, inv_std_var)
+        quick_dx, sums = quick.norm_grad(y_grad, x, scale, None, inv_std_var, residual)
         return quick_dx, sums.view(scale.shape)
     inverse = statistic(inv_std_var, x, len(sizes))
     if inv_std_var.dtype.itemsize < inverse.dtype.itemsize:
         # a stashed value that is coarser than the data would cost the gradient its precision
         axes = list(range(x.ndim - len(sizes), x.ndim))
         inverse = inverse_root(widen(x), axes, epsilon)
-    if scale.shape != sizes or not blocks.ready(x, y_grad, inverse, scale):
+    if scale.shape != sizes or not blocks.ready(x, y_grad, inverse, scale, *more):
         dx, dscale = _grad(y_grad, x, scale, inverse, sizes)
+        dx = dx if residual is None else dx + residual
         return dx.to(x.dtype), dscale.sum_to_size(scale.shape).to(scale.dtype)
     dx, flat, sums = torch.empty_like(x), scale.view(-1), []
-    for target, dy, part, each in blocks.rows(inverse.numel(), dx, y_grad, x, inverse):
+    for target, dy, part, each, *rest in blocks.rows(
+        inverse.numel(), dx, y_grad, x, inverse, *more
+    ):
         found, total = _grad(dy, part, flat, each, flat.shape)
-        target.copy_(found)
+        target.copy_(found.add_(widen(rest[0])) if rest else found)
         sums.append(total)
     return dx, torch.stack(sums).sum(0).view(sizes).to(scale.dtype)
 

@@ -181,6 +181,18 @@ _SKIP = [
         ("broadcast", (4, 6), [normal(6)]),
     )
 ]
+_SKIP += [
+    Case(
+        "SkipSimplifiedLayerNormalization",
+        [normal(2, 4, 6), normal(*skip), normal(6)],
+        lambda x, skip, gamma, epsilon: _skip_simplified(x, skip, gamma, epsilon=epsilon)[0],
+        {"epsilon": 0.015625},
+        domain=MS,
+        gradient=False,
+        name=name,
+    )
+    for name, skip in (("alone", (2, 4, 6)), ("alone_broadcast", (4, 6)))
+]
 
 
 def _layer_grad(
@@ -265,7 +277,21 @@ def _added(*shape: int, summed: bool = False, **attributes: Any) -> Case:
                 dtypes=FLOATS - {DOUBLE}, gradient=False)  # fmt: skip
 
 
+def _rms_added(*shape: int, **attributes: Any) -> Case:
+    rows, size = shape[:-1], shape[-1]
+    inputs = [normal(*shape), normal(*shape), uniform(size, low=0.5, high=2)]
+    inputs += [uniform(*rows, 1, low=0.5, high=2).typed(FLOAT), normal(*shape)]
+
+    def reference(*values: Any, **given: Any) -> tuple[Tensor, ...]:
+        dx, dscale = _rms_grad(*values[:4], **given)
+        return dx + values[4], dscale
+
+    return Case("SimplifiedLayerNormalizationGradAdd", inputs, reference, attributes,
+                domain=OWN, outputs=2, dtypes=FLOATS - {DOUBLE}, gradient=False)  # fmt: skip
+
+
 _ADDED = [_added(6, 8), _added(2, 3, 5, axis=2), _added(2, 3, 4, summed=True)]
+_ADDED += [_rms_added(6, 8), _rms_added(2, 3, 5, axis=2)]
 
 _GRADS = [
     row

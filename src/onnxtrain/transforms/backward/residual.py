@@ -11,7 +11,10 @@ import onnx_ir as ir
 from onnxtrain.graph.edit import detach, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
-_JOINED = "LayerNormalizationGradAdd"
+_JOINED = {
+    "LayerNormalizationGrad": "LayerNormalizationGradAdd",
+    "SimplifiedLayerNormalizationGrad": "SimplifiedLayerNormalizationGradAdd",
+}
 
 
 def join_residuals(model: ir.Model) -> int:
@@ -20,7 +23,7 @@ def join_residuals(model: ir.Model) -> int:
     places = {node: index for index, node in enumerate(graph)}
     replaced: list[ir.Node] = []
     for node in list(graph):
-        if (node.domain, node.op_type) == (MS, "LayerNormalizationGrad"):
+        if node.domain == MS and node.op_type in _JOINED:
             found = _sum_of(node)
             residual = None if found is None else _other(found, node.outputs[0])
             if found is not None and residual is not None and _before(residual, node, places):
@@ -62,7 +65,7 @@ def _before(value: ir.Value, node: ir.Node, places: dict[ir.Node, int]) -> bool:
 def _join(graph: ir.Graph, node: ir.Node, total: ir.Node, residual: ir.Value) -> ir.Node:
     """Put the joined operator where the gradient was, its first output where the sum was."""
     joined = ir.node(
-        _JOINED,
+        _JOINED[node.op_type],
         [*node.inputs, residual],
         node.attributes,
         domain=OWN,
