@@ -33,6 +33,10 @@ BRANCHES = """
     r = Flatten<axis=2>(z) a = Gemm(r, one) c = Gemm(r, two) d = Gemm<transB=1>(r, three)
     ac = Mul(a, c) acd = Mul(ac, d) f = Reshape(acd, cube) y = Add(z, f)
 """
+ROWS = """
+    a = MatMul(z, one) c = MatMul(z, two) t = Transpose<perm=[1, 0]>(three) d = MatMul(z, t)
+    ac = Mul(a, c) f = Mul(ac, d) y = Add(z, f)
+"""
 FORMS = {
     "norm": (
         "h = Flatten<axis=2>(x) p = Gemm(h, w, b) z = Reshape(p, cube) "
@@ -52,6 +56,7 @@ FORMS = {
         join_tied,
     ),
     "branches": ("z = Mul(x, b)" + BRANCHES, ["b", "one", "two", "three"], add_products),
+    "branches of rows": ("z = Mul(x, b)" + ROWS, ["b", "one", "two", "three"], add_products),
     "products": (
         "z = Mul(x, b)" + BRANCHES.replace("y = Add(z, f)", "y = Identity(f)"),
         ["b", "one"],

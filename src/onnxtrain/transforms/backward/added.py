@@ -6,14 +6,17 @@ A value that several linear layers read gets the sum of a product for each of th
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import collected_names, detach, take_over, unique_name
-from onnxtrain.types import ONNX
+from onnxtrain.types import FLOATS, MS, ONNX
 
 Sizes = tuple[int, ...]
+_ROWS = {(ONNX, "MatMul"), (MS, "FusedMatMul")}
+"""Products of rows, in however many axes these are, and a matrix."""
 
 
 @dataclasses.dataclass
@@ -76,31 +79,59 @@ def _collect(node: ir.Node, terms: _Terms) -> None:
 
 def _is_product(node: ir.Node) -> bool:
     """Whether a node is a product of two matrices to which nothing is added yet."""
-    if (node.domain, node.op_type) != (ONNX, "Gemm") or _sizes(node.outputs[0]) is None:
+    if _sizes(node.outputs[0]) is None:
+        return False
+    if (node.domain, node.op_type) in _ROWS:
+        return _is_of_rows(node)
+    if (node.domain, node.op_type) != (ONNX, "Gemm"):
         return False
     return len(node.inputs) < 3 or node.inputs[2] is None
 
 
+def _is_of_rows(node: ir.Node) -> bool:
+    """Whether all rows of the left operand are multiplied by the one matrix that the right one is.
+
+    Both sizes are known, and the left operand is not transposed.
+    """
+    left, right = (_sizes(value) for value in node.inputs)
+    if left is None or right is None or len(left) < 2 or len(right) != 2:
+        return False
+    turned = any(node.attributes.get_int(f"trans{name}", 0) for name in ("A", "BatchA", "BatchB"))
+    return node.outputs[0].dtype in FLOATS and not turned
+
+
+def _rows(value: ir.Value) -> Sizes | None:
+    """The shape of a value as a matrix."""
+    sizes = _sizes(value)
+    return None if sizes is None else (math.prod(sizes[:-1]), sizes[-1])
+
+
 def _pays(terms: _Terms) -> bool:
     """Whether a product saves a pass over memory: it has one other value, or another product."""
-    shapes = {_sizes(product.outputs[0]) for product in terms.products}
+    shapes = {_rows(product.outputs[0]) for product in terms.products}
     known = all(_sizes(value) is not None for value in terms.others)
     return len(shapes) == 1 and known and len(terms.products) + len(terms.others) > 1
 
 
 def _add(graph: ir.Graph, total: ir.Node, terms: _Terms) -> None:
     """Put the products where the sum was, each with what is before it as its third operand."""
-    shape = _sizes(terms.products[0].outputs[0])
+    shape = _rows(terms.products[0].outputs[0])
     assert shape is not None
     flat = [_reshaped(graph, value, shape, total) for value in terms.others]
     base = flat[0] if len(flat) == 1 else None
     if len(flat) > 1:
         base = _before(graph, ir.node("Sum", flat, name=f"{total.name}_Others"), flat[0], total)
     for product in terms.products:
-        given = {k: v for k, v in product.attributes.items() if k != "beta"}
-        inputs = [*product.inputs[:2], *([] if base is None else [base])]
+        kept = ("alpha", "transA", "transB")
+        given = {k: v for k, v in product.attributes.items() if k in kept}
+        left, right = product.inputs[:2]
+        assert left is not None
+        if (rows := _rows(left)) is not None:
+            left = _reshaped(graph, left, rows, total)
+        inputs = [left, right, *([] if base is None else [base])]
         node = ir.node("Gemm", inputs, given, name=f"{product.name}_Added")
         base = _before(graph, node, product.outputs[0], total)
+        base.shape = ir.Shape(shape)
     assert base is not None
     sizes = _sizes(total.outputs[0])
     assert sizes is not None
