@@ -127,6 +127,8 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
     points, sums, drops = load("pointwise"), load("columns"), load("dropout")
     for kind in ("none", "tanh", "quick"):
         yield lambda kind=kind: points.gelu_grad(x, x, row, kind)
+        yield lambda kind=kind: load("gated").gated(x, x, kind, 1.0)
+        yield lambda kind=kind: load("gated").gated_grad(x, x[:, :64], x[:, 64:128], kind, 1.0)
     yield lambda: sums.column_sums(x, 768)
     yield lambda: sums.gelu_grad_and_sums(x, x, row, "tanh")
     yield lambda: load("sums").side_by_side([x, x])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.gradients.known import operands, real
-from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.slope import slope
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS
+from onnxtrain.types import MS, OWN
 
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
@@ -68,6 +68,12 @@ def gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def ms_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The derivative of x·Φ(x)."""
     return [op.GeluGrad(dy, node.inputs[0], _domain=MS)]
+
+
+@gradient("Gated", domain=OWN)
+def gated(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """Both gradients in one operator."""
+    return [*op.GatedGrad(dy, *operands(node), **forwarded(node), _outputs=2, _domain=OWN)]
 
 
 @gradient("QuickGelu", domain=MS)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, operands, to_first
+from onnxtrain.gradients.chain import through
+from onnxtrain.gradients.known import inputs_of, operands, real, to_first
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, OWN
@@ -164,6 +165,22 @@ def softmax_dropout_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
     d_dropped, d_y = (op.reshape_like(d, y) for d in _softmax(op, rows[0], rows[1], rows[2], 1))
     d_dy = op.DropoutGrad(d_dropped, mask, ratio, op.const(True), _domain=MS)
     return [d_dy, None, d_y, None][: len(node.inputs)]
+
+
+@gradient("GatedGrad", domain=OWN, all_outputs=True)
+def gated_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """Those of dY·up·act'(gate) and of dY·act(gate)."""
+    kind = {"none": "Gelu", "tanh": "FastGelu", "quick": "QuickGelu"}[
+        attribute(node, "approximate", "none")
+    ]
+    given = {"alpha": real(node, "alpha", 1.702)} if kind == "QuickGelu" else {}
+    act, slope = op.__getattr__(kind), op.__getattr__(f"{kind}Grad")
+
+    def formula(op: Ops, dy: ir.Value, gate: ir.Value, up: ir.Value) -> list[ir.Value]:
+        to_up = op.Mul(dy, act(gate, **given, _domain=MS))
+        return [slope(op.Mul(dy, up), gate, **given, _domain=MS), to_up]
+
+    return through(op, formula, operands(node), [*gs, None][:2])
 
 
 @gradient("GatherGrad", domain=MS)

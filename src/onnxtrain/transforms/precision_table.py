@@ -25,7 +25,7 @@ MOVERS = frozenset(
 FOLLOWERS = MOVERS | {
     *("Abs", "Add", "AveragePool", "BatchNormInternal", "BatchNormalization", "BiasAdd"),
     *("BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "BitmaskDropout", "Celu"),
-    *("Clip", "Div", "Dropout", "Elu", "Erf", "FastGelu", "Gelu", "GlobalAveragePool"),
+    *("Clip", "Div", "Dropout", "Elu", "Erf", "FastGelu", "Gated", "Gelu", "GlobalAveragePool"),
     *("GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "InstanceNormalization"),
     *("LayerNormalization", "LeakyRelu", "Max", "MaxPool", "Mean", "Min", "Mul", "Neg", "PRelu"),
     *("QuickGelu", "RMSNormalization", "ReduceMax", "ReduceMean", "ReduceMin", "Relu", "Resize"),

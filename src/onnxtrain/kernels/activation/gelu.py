@@ -131,10 +131,11 @@ def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -
     """Y = x·sigmoid(α·x)."""
     if x.ndim and fast.ready(x, smallest=1):
         return _pointwise(x, None, "quick", alpha, out)
-    return blocks.apply(lambda x: _quick(x, alpha), x, out=out)
+    return blocks.apply(lambda x: quick_value(x, alpha), x, out=out)
 
 
-def _quick(x: Tensor, alpha: float) -> Tensor:
+def quick_value(x: Tensor, alpha: float) -> Tensor:
+    """x·sigmoid(α·x) in the type of computation."""
     wide = widen(x)
     return (wide * alpha).sigmoid_().mul_(wide)
 
@@ -146,10 +147,11 @@ def quick_gelu_grad(
     """dX = dY·s·(1 + v·(1 - s)) with v = α·x and s = sigmoid(v)."""
     if x.ndim and dy.shape == x.shape and fast.ready(dy, x, smallest=1):
         return _pointwise_grad(dy, x, None, "quick", alpha, out)
-    return blocks.apply(lambda dy, x: _quick_grad(dy, x, alpha), dy, x, out=out)
+    return blocks.apply(lambda dy, x: quick_slope(dy, x, alpha), dy, x, out=out)
 
 
-def _quick_grad(dy: Tensor, x: Tensor, alpha: float) -> Tensor:
+def quick_slope(dy: Tensor, x: Tensor, alpha: float) -> Tensor:
+    """dY times its slope in the type of computation."""
     v = widen(x) * alpha
     if not blocks.recorded(dy, x):
         dx: Tensor = aten.silu_backward.default(widen(dy), v)

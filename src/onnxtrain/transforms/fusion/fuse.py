@@ -12,6 +12,7 @@ from onnxtrain.graph.edit import remove_dead
 from onnxtrain.transforms.fusion import (
     attention,
     cross_entropy,
+    gated,
     gelu,
     layer_norm,
     linear,
@@ -34,6 +35,7 @@ PATTERNS: tuple[Pattern, ...] = (
     layer_norm.PATTERN,
     rms_norm.PATTERN,
     swish.PATTERN,
+    gated.PATTERN,
     linear.PATTERN,
     cross_entropy.PATTERN,
 )
