@@ -129,6 +129,9 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
         yield lambda kind=kind: points.gelu_grad(x, x, row, kind)
         yield lambda kind=kind: load("gated").gated(x, x, kind, 1.0)
         yield lambda kind=kind: load("gated").gated_grad(x, x[:, :64], x[:, 64:128], kind, 1.0)
+    heads = x.view(4, 16, 12, 64).transpose(1, 2)
+    for inverse in (False, True):
+        yield lambda inverse=inverse: load("rotate").rotate(heads, heads[0], heads[0, 0], inverse)
     yield lambda: sums.column_sums(x, 768)
     yield lambda: sums.gelu_grad_and_sums(x, x, row, "tanh")
     yield lambda: load("sums").side_by_side([x, x])

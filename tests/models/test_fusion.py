@@ -20,7 +20,13 @@ FOUND = {
     "vit": {"FlashAttention": LAYERS},
     "bert": {"FlashAttention": LAYERS},
     "gpt2": {"FlashAttention": LAYERS, "Gelu": LAYERS},
-    "llama": {"FlashAttention": LAYERS, "RMSNormalization": 2 * LAYERS + 1, "Swish": LAYERS},
+    "llama": {
+        "FlashAttention": LAYERS,
+        "RMSNormalization": 2 * LAYERS + 1,
+        "Swish": LAYERS,
+        "Gated": LAYERS,
+        "Rotate": 2 * LAYERS,
+    },
 }
 """What must be found in models of two layers; Gelu and LayerNormalization are there elsewhere."""
 

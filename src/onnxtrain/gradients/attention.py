@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.gradients.known import inputs_of, output_of
-from onnxtrain.gradients.rules import Grad, forwarded, gradient
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import OWN, DataType
@@ -57,4 +57,13 @@ def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     _, cos, sin, positions = inputs_of(node, 4)
     assert sin is not None
     dx = op.RotaryEmbedding(dy, cos, op.Neg(sin), positions, **forwarded(node))
+    return [dx, *pulled_back(op, node, [dy])[1:]]
+
+
+@gradient("Rotate", domain=OWN)
+def rotate(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The transposed rotation, which is the inverse one; angles that are trained get theirs too."""
+    _, cos, sin = inputs_of(node, 3)
+    back = 1 - attribute(node, "inverse", 0)
+    dx = op.Rotate(dy, cos, sin, inverse=back, _domain=OWN)
     return [dx, *pulled_back(op, node, [dy])[1:]]

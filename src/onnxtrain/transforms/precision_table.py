@@ -29,7 +29,7 @@ FOLLOWERS = MOVERS | {
     *("GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "InstanceNormalization"),
     *("LayerNormalization", "LeakyRelu", "Max", "MaxPool", "Mean", "Min", "Mul", "Neg", "PRelu"),
     *("QuickGelu", "RMSNormalization", "ReduceMax", "ReduceMean", "ReduceMin", "Relu", "Resize"),
-    *("RotaryEmbedding", "ScatterElements", "ScatterND", "Selu", "Sigmoid", "Sign"),
+    *("RotaryEmbedding", "Rotate", "ScatterElements", "ScatterND", "Selu", "Sigmoid", "Sign"),
     *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
     *("SkipSimplifiedLayerNormalization", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh"),
     *("ThresholdedRelu", "Upsample", "Where"),
@@ -51,9 +51,10 @@ KEPT_INPUTS = {
     "BitmaskDropout": frozenset({1}),
     "Dropout": frozenset({1}),
     "Resize": frozenset({1, 2}),
+    "Rotate": frozenset({1, 2}),
     "Upsample": frozenset({1}),
 }
-"""Inputs that stay float32 where an operator is narrow: running statistics, ratios, sizes."""
+"""Inputs that stay float32 where an operator is narrow: statistics, ratios, sizes, angles."""
 SPLIT_TYPES_SINCE = {"BatchNormalization": 15}
 """The first opset whose schema lets those inputs have a type of their own."""
 CROSS_ENTROPIES = frozenset({"SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossInternal"})

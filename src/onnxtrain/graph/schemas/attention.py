@@ -77,4 +77,13 @@ OPS = (
         attributes=SCORES,
         infer=(same_as(1), same_as(2), same_as(3), same_as(4)),
     ),
+    op(
+        "Rotate",
+        "X: T, cos: C, sin: C -> Y: T",
+        domain=OWN,
+        T=FLOATS,
+        C=FLOATS,
+        inverse=0,
+        infer=same_as(0),
+    ),
 )

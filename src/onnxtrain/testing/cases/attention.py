@@ -23,7 +23,7 @@ from onnxtrain.testing.case import (
     only,
     uniform,
 )
-from onnxtrain.types import FLOATS, DataType
+from onnxtrain.types import FLOATS, OWN, DataType
 
 SINGLE = only(DataType.FLOAT)
 Tensor = torch.Tensor
@@ -312,4 +312,24 @@ def _convolved(
 
 CONV += _differentiated(CONV, _convolved, DataType.FLOAT)
 
-CASES: list[Case] = [*ATTENTION, *ROTARY, *LINEAR, *CONV]
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: int = 0) -> Tensor:
+    """By a matrix that swaps halves."""
+    half = x.shape[-1] // 2
+    one, none = torch.eye(half, dtype=x.dtype), torch.zeros(half, half, dtype=x.dtype)
+    turn = torch.cat([torch.cat([none, one], 1), torch.cat([-one, none], 1)])
+    return x * cos + ((x * sin) @ -turn if inverse else (x @ turn) * sin)
+
+
+ROTATE = [
+    Case("Rotate", [normal(*shape), normal(*angles), normal(*angles)], _rotate,
+         {"inverse": inverse}, domain=OWN, dtypes=FLOATS, name=f"{name}{inverse}")
+    for name, shape, angles in (
+        ("heads", (2, 3, 4, 6), (1, 1, 4, 6)),
+        ("plain", (5, 8), (5, 8)),
+        ("row", (3, 2, 4), (4,)),
+        ("empty", (0, 3, 4), (3, 4)),
+    )
+    for inverse in (0, 1)
+]  # fmt: skip
+CASES: list[Case] = [*ATTENTION, *ROTARY, *ROTATE, *LINEAR, *CONV]

@@ -18,6 +18,7 @@ from onnxtrain.transforms.fusion import (
     linear,
     onnx_attention,
     rms_norm,
+    rotary,
     swish,
 )
 from onnxtrain.transforms.fusion.folding import fold, share
@@ -36,6 +37,7 @@ PATTERNS: tuple[Pattern, ...] = (
     rms_norm.PATTERN,
     swish.PATTERN,
     gated.PATTERN,
+    rotary.PATTERN,
     linear.PATTERN,
     cross_entropy.PATTERN,
 )

@@ -1,0 +1,118 @@
+"""x·cos + turned(x)·sin, the positions of most language models: turned swaps halves, (-b, a)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+from onnxtrain.graph.bindings import same_shape
+from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.products import integers
+from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
+from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, rank
+from onnxtrain.types import OWN
+
+
+def match(total: ir.Node) -> Match | None:
+    """The sum of a value and of its turned halves, each times something."""
+    for one, other in pairs(total):
+        plain, mixed = made_by(one, "Mul"), made_by(other, "Mul")
+        if plain is None or mixed is None or plain is mixed:
+            continue
+        for turned, sin in pairs(mixed):
+            found = _turned(turned)
+            if found is None:
+                continue
+            x, nodes = found
+            for same, cos in pairs(plain):
+                if same is x:
+                    _refuse_others(x, cos, sin, total.outputs[0])
+                    return Match((*nodes, plain, mixed, total), _emitter(x, cos, sin))
+    return None
+
+
+def _turned(value: ir.Value) -> tuple[ir.Value, list[ir.Node]] | None:
+    """What a value has the halves of, swapped, and the nodes that do it."""
+    joined = made_by(value, "Concat")
+    if joined is None or len(joined.inputs) != 2:
+        return None
+    if not is_last_axis(value, joined.attributes.get_int("axis", 0)):
+        return None
+    negated = made_by(joined.inputs[0], "Neg")
+    if negated is None or negated.inputs[0] is None or joined.inputs[1] is None:
+        return None
+    second, first = _part(negated.inputs[0]), _part(joined.inputs[1])
+    if second is None or first is None or second[0] is not first[0]:
+        return None
+    x, size = first[0], _width(first[0])
+    if size is None or size % 2 or first[1] != (0, size // 2) or second[1] != (size // 2, size):
+        return None
+    parts = dict.fromkeys([first[2], second[2]])
+    return x, [*parts, negated, joined]
+
+
+def _part(value: ir.Value) -> tuple[ir.Value, tuple[int, int], ir.Node] | None:
+    """What a value is a part of along the last axis, from where to where, and the node."""
+    node = made_by(value, "Slice", "Split")
+    x = None if node is None else node.inputs[0]
+    size = _width(x)
+    if node is None or x is None or size is None:
+        return None
+    if node.op_type == "Split":
+        sizes = [_width(part) for part in node.outputs]
+        known = [n for n in sizes if n is not None]
+        if not is_last_axis(x, node.attributes.get_int("axis", 0)) or len(known) < len(sizes):
+            return None
+        start = sum(known[: node.outputs.index(value)])
+        return x, (start, start + known[node.outputs.index(value)]), node
+    given = [_one(number) for number in _slice(node)]
+    if None in given:
+        return None
+    begin, end, axis, step = (n for n in given if n is not None)
+    if step != 1 or not is_last_axis(x, axis):
+        return None
+    return x, slice(begin, end).indices(size)[:2], node
+
+
+def _slice(node: ir.Node) -> Iterator[ir.Value | int | None]:
+    """Begin, end, axis and step of a Slice; older ones have them as attributes and are left."""
+    count = len(node.inputs)
+    yield node.inputs[1] if count > 1 else None
+    yield node.inputs[2] if count > 2 else None
+    yield node.inputs[3] if count > 3 else None
+    yield node.inputs[4] if count > 4 and node.inputs[4] is not None else 1
+
+
+def _one(value: ir.Value | int | None) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    found = integers(value)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def _width(value: ir.Value | None) -> int | None:
+    """The size of the last axis."""
+    if value is None or value.shape is None or not len(value.shape):
+        return None
+    size = value.shape[-1]
+    return size if isinstance(size, int) else None
+
+
+def _refuse_others(x: ir.Value, cos: ir.Value, sin: ir.Value, y: ir.Value) -> None:
+    """Angles that change the shape of what they turn, or are of another type."""
+    if not same_shape(x, y):
+        raise Refusal("the cosines or sines may have more elements than what they turn")
+    for angles in (cos, sin):
+        size = rank(angles)
+        if size is None or size > len(y.shape or ()) or _width(angles) != _width(x):
+            raise Refusal(f"'{angles.name}' does not have an angle for each feature")
+        if angles.dtype != x.dtype:
+            raise Refusal(f"'{angles.name}' is of another type than what it turns")
+
+
+def _emitter(x: ir.Value, cos: ir.Value, sin: ir.Value) -> Callable[[Ops], ir.Value]:
+    return lambda op: op.Rotate(x, cos, sin, _domain=OWN)
+
+
+PATTERN = Pattern("Rotate", frozenset({"Add"}), match)

@@ -1,0 +1,36 @@
+"""Rotated halves as the operator hands them to Triton."""
+
+import pytest
+import torch
+
+from kernels.test_fast import drawn, near, on_devices
+from onnxtrain.kernels.attention import rotate
+
+
+@on_devices
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("layout", ["heads", "turned", "part", "matrix"])
+def test_however_it_lies_in_memory(
+    layout: str, inverse: int, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads one behind the other, or those of each token together, or a part of their features."""
+    monkeypatch.setattr(rotate, "_is_fast", lambda *tensors: True)
+    x = drawn(2, 5, 3, 20, device=device, dtype=dtype)
+    x = {"turned": x.transpose(1, 2), "part": x[..., 4:16], "matrix": x[0, 0]}.get(layout, x)
+    shapes = [x.shape[-2:], (x.shape[-1],)] if layout == "matrix" else [x.shape[-2:], x.shape[1:]]
+    cos, sin = (drawn(*shape, device=device, dtype="float32") for shape in shapes)
+    found = rotate.rotate(x, cos, sin, inverse=inverse)
+    monkeypatch.setattr(rotate, "_is_fast", lambda *tensors: False)
+    true = rotate.rotate(x.double(), cos.double(), sin.double(), inverse=inverse)
+    near(found, rotate.rotate(x, cos, sin, inverse=inverse), true)
+    assert layout != "turned" or found.transpose(1, 2).is_contiguous()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x = torch.ones(2, 3, 4)
+    with pytest.raises(ValueError, match="no halves"):
+        rotate.rotate(x[..., :3], x[..., :3], x[..., :3])
+    with pytest.raises(ValueError, match=r"sin has shape \(2, 4\)"):
+        rotate.rotate(x, x, x[:, 0])
+    with pytest.raises(ValueError, match="cos has shape"):
+        rotate.rotate(x, x[..., :1], x)
