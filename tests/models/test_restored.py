@@ -135,9 +135,27 @@ class Again(torch.nn.Module):
         return result
 
 
-@pytest.mark.parametrize("make", [Encoder, Again])
+class Positions(torch.nn.Module):
+    """Tokens before every sample, and positions that all of them share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.randn(1, 1, 8))
+        self.zeros = torch.nn.Parameter(torch.zeros(1, 1, 8))
+        self.table = torch.nn.Embedding(6, 8)
+        self.last = torch.nn.Linear(48, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = [token.expand(len(x), -1, -1) for token in (self.token, self.zeros)]
+        x = torch.cat([*tokens, x], 1)
+        x = torch.tanh(x + self.table(torch.arange(6).expand(len(x), -1)))
+        result: torch.Tensor = self.last(x.flatten(1)).view(-1, 4, 8)
+        return result
+
+
+@pytest.mark.parametrize("make", [Encoder, Again, Positions])
 @pytest.mark.parametrize("newer", [False, True])
-def test_copies_are_apart_and_what_is_called_twice_is_one(
+def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
     make: type[torch.nn.Module], newer: bool
 ) -> None:
     torch.manual_seed(0)

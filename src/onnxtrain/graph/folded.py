@@ -38,7 +38,7 @@ def tie(model: ir.Model) -> bool:
     for value in list(graph.initializers.values()):
         node = _way(graph, value) or _turned_back(value, matrices)
         if node is not None:
-            _make(graph, value, node)
+            take_place(graph, value, node)
             found = True
     return _join(graph) or found
 
@@ -51,7 +51,7 @@ def _join(graph: ir.Graph) -> bool:
     firsts: dict[tuple[object, ...], ir.Value] = {}
     found = False
     for value in list(graph.initializers.values()):
-        names, made = sources(value), _made(value)
+        names, made = sources(value), read_numbers(value)
         if not names or made is None or not made.size:
             continue
         first = firsts.setdefault((*names, made.dtype, *made.shape.numpy()), value)
@@ -71,7 +71,7 @@ def _same(value: ir.Value, other: ir.TensorProtocol) -> bool:
 
 def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
     """A node that makes a tensor of the parameter that it was computed from, if there is one."""
-    made = _made(value)
+    made = read_numbers(value)
     if made is None:
         return None
     for name in sources(value):
@@ -86,11 +86,11 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
         if old.ndim == 2 and np.array_equal(old.T, new):
             return ir.node("Transpose", [parameter], {"perm": [1, 0]})
         if old.shape != new.shape and np.array_equal(old.ravel(), new.ravel()):
-            return ir.node("Reshape", [parameter, _shape(graph, value)])
+            return ir.node("Reshape", [parameter, shape_of(graph, value)])
     return None
 
 
-def _made(value: ir.Value) -> ir.TensorProtocol | None:
+def read_numbers(value: ir.Value) -> ir.TensorProtocol | None:
     """The numbers of a constant that only nodes read; None if they are no floating point ones."""
     if value.is_graph_input() or value.is_graph_output() or not value.uses():
         return None
@@ -102,7 +102,7 @@ def _named_matrices(graph: ir.Graph) -> Matrices:
     """Constants that are matrices, under names that an exporter did not make up."""
     found: dict[tuple[DataType, tuple[int, ...]], list[ir.Value]] = {}
     for value in graph.initializers.values():
-        made = None if is_computed(value) else _made(value)
+        made = None if is_computed(value) else read_numbers(value)
         if made is not None and made.size and len(made.shape) == 2:
             found.setdefault((made.dtype, tuple(made.shape.numpy())), []).append(value)
     return found
@@ -113,7 +113,7 @@ def _turned_back(value: ir.Value, matrices: Matrices) -> ir.Node | None:
 
     A matrix that is the same transposed (zeros, the identity) does not tell.
     """
-    made = _made(value) if is_computed(value) else None
+    made = read_numbers(value) if is_computed(value) else None
     if made is None or len(made.shape) != 2:
         return None
     rows, columns = made.shape.numpy()
@@ -133,7 +133,7 @@ def _is_read_parameter(value: ir.Value) -> bool:
     return told and tensor is not None and tensor.size > 0 and bool(value.uses())
 
 
-def _shape(graph: ir.Graph, value: ir.Value) -> ir.Value:
+def shape_of(graph: ir.Graph, value: ir.Value) -> ir.Value:
     """The shape of a tensor as a constant."""
     assert value.const_value is not None
     name = unique_name(graph, f"{value.name}_shape")
@@ -143,7 +143,7 @@ def _shape(graph: ir.Graph, value: ir.Value) -> ir.Value:
     return shape
 
 
-def _make(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
+def take_place(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
     """Let a node make what was a constant."""
     name = str(value.name)
     result = node.outputs[0]

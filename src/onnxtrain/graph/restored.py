@@ -7,12 +7,14 @@ import onnx_ir as ir
 from onnxtrain.graph.biases import restore_biases
 from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.merged import separate
+from onnxtrain.graph.shared_rows import share_rows
 
 
 def restore(model: ir.Model) -> bool:
     """Give layers weights of their own, and those that were dropped, in place; whether it did.
 
     In this order: a weight that is apart tells which bias of its layer is missing, and what then is
-    nowhere belonged to a call that was left out.
+    nowhere belonged to a call that was left out. What belongs to all samples is one then.
     """
-    return any([separate(model), restore_biases(model), restore_calls(model)])
+    steps = separate, restore_biases, restore_calls, share_rows
+    return any([step(model) for step in steps])
