@@ -109,6 +109,10 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
     yield lambda: forward.normalize(x, row, None, 1e-5, centred=False, skip=x)
     yield lambda: backward.norm_grad(x, x, row, wide, wide, x, summed=True)
     yield lambda: backward.norm_grad(x, x, row, None, wide, x)
+    groups, planes, one = load("group_norm"), x.view(4, 48, 16, 16), torch.ones(4, 8)
+    for image in (planes, planes.contiguous(memory_format=torch.channels_last)):
+        yield lambda image=image: groups.normalize(image, row, row, 8, 1e-5)
+        yield lambda image=image: groups.grad(image, image, row, one, one)
     yield lambda: backward.norm_grad(long, long, long[0], wide[:4], wide[:4], long)
 
 

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "com.microsoft::SimplifiedLayerNormalizationGrad": _TWICE,
     "onnxtrain::BatchNormReluGrad": _TWICE,
     "onnxtrain::FlashAttentionGrad": _TWICE,
+    "onnxtrain::GroupNormalizedGrad": _TWICE,
     "onnxtrain::LayerNormalizationGradAdd": _TWICE,
     "onnxtrain::NestedSum": _SEQUENCE,
     "onnxtrain::SequenceConcat": _SEQUENCE,

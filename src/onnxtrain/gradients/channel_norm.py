@@ -10,7 +10,8 @@ from onnxtrain.errors import GraphError
 from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.known import HALVES, axis_in, operands, output_of, rank_of, real
 from onnxtrain.gradients.reduction import nonzero
-from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
+from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, OWN, DataType
 
@@ -222,6 +223,19 @@ def _grouped(
     product = op.Mul(rows, op.reshape_like(n, channels))
     sums = [op.reduce_sum(value, PER_CHANNEL, keepdims=False) for value in (product, rows)]
     return [op.cast(dx, x), op.cast(sums[0], scale), op.cast(sums[1], scale)]
+
+
+@gradient("GroupNormalized", domain=OWN, all_outputs=True)
+def group_normalized(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
+    """All in one operator, which needs the statistics."""
+    dy, *others = dys
+    if dy is None or any(other is not None for other in others):
+        return pulled_back(op, node, dys)
+    x, scale, _ = operands(node)
+    wide = DataType.DOUBLE if x.dtype == DataType.DOUBLE else DataType.FLOAT
+    saved = [output_of(node, 1, "_mean", wide), output_of(node, 2, "_inv_std_dev", wide)]
+    given = forwarded(node)
+    return [*op.GroupNormalizedGrad(dy, x, scale, *saved, **given, _outputs=3, _domain=OWN)]
 
 
 @gradient("MeanVarianceNormalization", since=9)

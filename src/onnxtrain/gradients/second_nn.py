@@ -153,3 +153,23 @@ def _by_channel(op: Ops, node: ir.Node, gs: Sequence[Grad], bias: Grad) -> list[
         return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
 
     return [*through(op, formula, [dy, x, scale], _padded(gs, 3))]
+
+
+@gradient("GroupNormalizedGrad", domain=OWN, all_outputs=True)
+def group_normalized_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
+    """As LayerNormalizationGrad, with statistics for each group of channels."""
+    dy, x, scale = operands(node)[:3]
+    groups, epsilon = attribute(node, "num_groups", 1), real(node, "epsilon", 1e-5)
+
+    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
+        grad, data, weight = (_wide(op, value) for value in (dy, x, scale))
+        grouped = op.Reshape(data, op.ints([0, groups, -1]))
+        _, n, r = normal(op, grouped, [2], epsilon)
+        rows, channels = op.rows(grad), op.rows(data)
+        inner = op.reshape_like(op.Mul(rows, op.unsqueeze(weight, [1])), grouped)
+        d_x = op.reshape_like(normal_grad(op, inner, n, r, [2]), data)
+        product = op.Mul(rows, op.reshape_like(n, channels))
+        sums = [op.reduce_sum(v, PER_CHANNEL, keepdims=False) for v in (product, rows)]
+        return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
+
+    return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]

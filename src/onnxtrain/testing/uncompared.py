@@ -46,6 +46,7 @@ UNCOMPARED: dict[str, tuple[str, ...]] = {
         "BatchNormReluGrad*",
         "BatchNormalizationGrad*",
         "FlashAttentionGrad*",
+        "GroupNormalizedGrad*",
         "LayerNormalizationGrad*",
         "SimplifiedLayerNormalizationGrad*",
     ),

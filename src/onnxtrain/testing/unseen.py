@@ -41,6 +41,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {
         "com.microsoft::SimplifiedLayerNormalizationGrad:*",
         "onnxtrain::BatchNormReluGrad:*",
         "onnxtrain::FlashAttentionGrad:*",
+        "onnxtrain::GroupNormalizedGrad:*",
         "onnxtrain::LayerNormalizationGradAdd*:*",
         "onnxtrain::SimplifiedLayerNormalizationGradAdd*:*",
     ),

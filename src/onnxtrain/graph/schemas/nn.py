@@ -26,6 +26,17 @@ def channels(facts: Facts, output: int) -> Shape:
     return (at(facts.shape(2), 0) or at(facts.shape(0), 1),)
 
 
+def of_groups(facts: Facts, output: int) -> Shape:
+    """One entry for each group of a sample."""
+    return at(facts.shape(0), 0), facts.integer("num_groups")
+
+
+def wide(facts: Facts, output: int) -> int:
+    """Statistics are computed in float32, or in double."""
+    double = facts.dtype(0) == DataType.DOUBLE
+    return int(DataType.DOUBLE if double else DataType.FLOAT)
+
+
 def transposed_channels(facts: Facts, output: int) -> Shape:
     """One entry for each channel of dY: group times W's second dimension."""
     known = times(at(facts.shape(2), 1), facts.integer("group") or 1)
@@ -177,6 +188,26 @@ OPS = (
         V=FLOATS,
         attributes=LAYER_NORM,
         infer=(same_as(1), same_as(2)),
+    ),
+    op(
+        "GroupNormalized",
+        "X: T, scale: T, bias: T -> Y: T, mean?: S, inverse?: S",
+        domain=OWN,
+        T=FLOATS,
+        S=FLOATS,
+        num_groups=required("int"),
+        epsilon=1e-5,
+        infer=(same_as(0), typed(wide, of_groups), typed(wide, of_groups)),
+    ),
+    op(
+        "GroupNormalizedGrad",
+        "dY: T, X: T, scale: T, mean: S, inverse: S -> dX: T, scale_grad: T, bias_grad: T",
+        domain=OWN,
+        T=FLOATS,
+        S=FLOATS,
+        num_groups=required("int"),
+        epsilon=1e-5,
+        infer=(same_as(1), same_as(2), same_as(2)),
     ),
     op(
         "InvertibleLayerNormalizationGrad",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, apart, given, normal, uniform
-from onnxtrain.testing.cases import norm_layer
+from onnxtrain.testing.cases import norm_group, norm_layer
 from onnxtrain.types import MS, OWN, DataType
 
 FLOAT = DataType.FLOAT
@@ -384,4 +384,4 @@ _OTHERS = [
     ),
 ]
 
-CASES = [*_BATCH, *_OTHERS, *norm_layer.CASES]
+CASES = [*_BATCH, *_OTHERS, *norm_group.CASES, *norm_layer.CASES]

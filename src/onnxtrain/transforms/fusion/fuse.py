@@ -14,6 +14,7 @@ from onnxtrain.transforms.fusion import (
     cross_entropy,
     gated,
     gelu,
+    group_norm,
     layer_norm,
     linear,
     onnx_attention,
@@ -34,6 +35,7 @@ from onnxtrain.types import ONNX
 PATTERNS: tuple[Pattern, ...] = (
     gelu.PATTERN,
     layer_norm.PATTERN,
+    group_norm.PATTERN,
     rms_norm.PATTERN,
     swish.PATTERN,
     gated.PATTERN,

@@ -1,0 +1,167 @@
+"""Normalization of groups of channels, and its gradient; a program has a group of a sample.
+
+It goes through its group twice, in tiles; the second time most of it comes from the cache.
+Channels may be the second axis in memory or the last one.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from onnxtrain.kernels.fast.approx import inverse_root, widened
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.launch import power
+
+TILE = 4096
+"""Elements of a tile."""
+MOST_CHANNELS = 64
+WARPS = 8
+
+
+@triton.jit
+def _tile(begin, start, size, places, CHANNELS: tl.constexpr, LAST: tl.constexpr,
+          CB: tl.constexpr, PB: tl.constexpr):  # fmt: skip
+    """Where a tile lies, what of it is there, and its channels."""
+    if LAST:
+        channel, place = begin + tl.arange(0, CB)[None, :], start + tl.arange(0, PB)[:, None]
+        at = place.to(tl.int64) * CHANNELS + channel
+    else:
+        channel, place = begin + tl.arange(0, CB)[:, None], start + tl.arange(0, PB)[None, :]
+        at = channel.to(tl.int64) * places + place
+    return at, (channel < size) & (place < places), channel
+
+
+@Compiled
+@triton.jit
+def _normalize(
+    y, mean, inverse, x, scale, shift, places, epsilon,
+    CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    LAST: tl.constexpr,
+    CB: tl.constexpr,
+    PB: tl.constexpr,
+):  # fmt: skip
+    size: tl.constexpr = CHANNELS // GROUPS
+    group = tl.program_id(0) % GROUPS
+    first = group * size
+    base = (tl.program_id(0) // GROUPS).to(tl.int64) * CHANNELS * places
+    base += first if LAST else first.to(tl.int64) * places
+    count = size * places
+    # sums of differences from one of the elements keep their digits
+    origin = widened(tl.load(x + base))
+    total = tl.zeros([PB, CB] if LAST else [CB, PB], tl.float32)
+    squares = total
+    for begin in range(0, size, CB):
+        for start in range(0, places, PB):
+            at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
+            value = tl.where(there, widened(tl.load(x + base + at, there, 0.0)) - origin, 0.0)
+            total += value
+            squares += value * value
+    off = tl.sum(total) / count
+    variance = tl.maximum(tl.sum(squares) / count - off * off, 0.0)
+    center, steep = origin + off, inverse_root(variance + epsilon)
+    tl.store(mean + tl.program_id(0), center)
+    tl.store(inverse + tl.program_id(0), steep)
+    for begin in range(0, size, CB):
+        for start in range(0, places, PB):
+            at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
+            fits = channel < size
+            factor = widened(tl.load(scale + first + channel, fits, 0.0)) * steep
+            added = widened(tl.load(shift + first + channel, fits, 0.0))
+            value = widened(tl.load(x + base + at, there, 0.0)) - center
+            tl.store(y + base + at, (value * factor + added).to(y.dtype.element_ty), there)
+
+
+@Compiled
+@triton.jit
+def _grad(
+    dx, sums, dy, x, scale, mean, inverse, places, samples,
+    CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    LAST: tl.constexpr,
+    CB: tl.constexpr,
+    PB: tl.constexpr,
+):  # fmt: skip
+    size: tl.constexpr = CHANNELS // GROUPS
+    axis: tl.constexpr = 0 if LAST else 1
+    group, sample = tl.program_id(0) % GROUPS, tl.program_id(0) // GROUPS
+    first = group * size
+    base = sample.to(tl.int64) * CHANNELS * places
+    base += first if LAST else first.to(tl.int64) * places
+    count = size * places
+    center, steep = tl.load(mean + tl.program_id(0)), tl.load(inverse + tl.program_id(0))
+    along, even = 0.0, 0.0
+    for begin in range(0, size, CB):
+        column = begin + tl.arange(0, CB)
+        fits = column < size
+        products, plain = tl.zeros([CB], tl.float32), tl.zeros([CB], tl.float32)
+        for start in range(0, places, PB):
+            at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
+            grad = widened(tl.load(dy + base + at, there, 0.0))
+            normal = (widened(tl.load(x + base + at, there, 0.0)) - center) * steep
+            products += tl.sum(grad * normal, axis)
+            plain += tl.sum(grad, axis)
+        weight = widened(tl.load(scale + first + column, fits, 0.0))
+        to = sample * CHANNELS + first + column
+        tl.store(sums + to, products, fits)
+        tl.store(sums + samples * CHANNELS + to, plain, fits)
+        along += tl.sum(products * weight, 0)
+        even += tl.sum(plain * weight, 0)
+    along, even = along / count, even / count
+    for begin in range(0, size, CB):
+        for start in range(0, places, PB):
+            at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
+            weight = widened(tl.load(scale + first + channel, channel < size, 0.0))
+            grad = widened(tl.load(dy + base + at, there, 0.0)) * weight
+            normal = (widened(tl.load(x + base + at, there, 0.0)) - center) * steep
+            value = steep * (grad - even - normal * along)
+            tl.store(dx + base + at, value.to(dx.dtype.element_ty), there)
+
+
+def takes(*tensors: Tensor) -> bool:
+    """Whether tensors lie in memory in one of the two orders, and all in the same."""
+    first = tensors[0]
+    if all(t.is_contiguous() for t in tensors):
+        return True
+    return first.ndim == 4 and all(map(_is_last, tensors))
+
+
+def _is_last(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _blocks(x: Tensor, groups: int) -> tuple[int, int, int, int, int, int]:
+    """Places of a channel, channels, groups, whether these are last, and the sizes of a tile."""
+    channels, places = x.shape[1], x.shape[2:].numel()
+    wide = min(power(channels // groups), MOST_CHANNELS)
+    return places, channels, groups, not x.is_contiguous(), wide, min(power(places), TILE // wide)
+
+
+def normalize(
+    x: Tensor, scale: Tensor, shift: Tensor, groups: int, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, and mean and inverse deviation of each group; y lies in memory as x does."""
+    y = torch.empty_like(x)
+    mean, inverse = torch.empty(2, len(x), groups, device=x.device)
+    places, *sizes = _blocks(x, groups)
+    _normalize[(len(x) * groups,)](
+        y, mean, inverse, x, scale, shift, places, epsilon, *sizes, num_warps=WARPS
+    )
+    return y, mean, inverse
+
+
+def grad(
+    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dx, and the gradients of scale and shift."""
+    dx = torch.empty_like(x)
+    sums = torch.empty(2, len(x), x.shape[1], device=x.device)
+    places, *sizes = _blocks(x, mean.shape[1])
+    _grad[(mean.numel(),)](
+        dx, sums, dy, x, scale, mean, inverse, places, len(x), *sizes, num_warps=WARPS
+    )
+    to_scale, to_shift = sums.sum(1).to(scale.dtype)
+    return dx, to_scale, to_shift

@@ -1,0 +1,49 @@
+"""Group normalization as the operators hand it to Triton."""
+
+import pytest
+import torch
+
+from kernels.test_fast import drawn, near, on_devices
+from onnxtrain.kernels.nn import group_norm
+
+
+@on_devices
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("channels", "groups", "sides"), [(6, 2, (5, 7)), (8, 8, (3, 3))])
+def test_value_and_gradients(
+    channels: int,
+    groups: int,
+    sides: tuple[int, int],
+    last: bool,
+    device: str,
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With channels as the second axis in memory and as the last, and far from 0."""
+    monkeypatch.setattr(group_norm.fast.load("group_norm"), "TILE", 16)
+    monkeypatch.setattr(group_norm, "_is_fast", lambda *tensors: True)
+    x, dy = (drawn(2, channels, *sides, device=device, dtype=dtype) for _ in range(2))
+    x, dy = x.flip(1) * 2 + 4, dy
+    if last:
+        x, dy = (t.contiguous(memory_format=torch.channels_last) for t in (x, dy))
+    w, b = drawn(channels, device=device, dtype=dtype), drawn(channels, device=device, dtype=dtype)
+    results = {}
+    for width in (x.dtype, torch.float64):
+        given = [t.detach().to(width).requires_grad_() for t in (x, w, b)]
+        y = torch.nn.functional.group_norm(given[0], groups, given[1], given[2])
+        results[width] = [y.detach(), *torch.autograd.grad(y, given, dy.to(width))]
+    y, mean, inverse = group_norm.group_normalized(x, w, b, num_groups=groups)
+    ours = [y, *group_norm.group_normalized_grad(dy, x, w, mean, inverse, num_groups=groups)]
+    for one, torchs, true in zip(ours, results[x.dtype], results[torch.float64], strict=True):
+        near(one, torchs, true)
+    assert ours[0].stride() == ours[1].stride() == x.stride()
+    rows = x.double().reshape(2, groups, -1)
+    torch.testing.assert_close(mean.double(), rows.mean(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x = torch.ones(2, 6, 3)
+    with pytest.raises(ValueError, match="no 4 groups"):
+        group_norm.group_normalized(x, x[0, :, 0], x[0, :, 0], num_groups=4)
+    with pytest.raises(ValueError, match="scale has shape"):
+        group_norm.group_normalized(x, x[0, :4, 0], x[0, :4, 0], num_groups=2)
