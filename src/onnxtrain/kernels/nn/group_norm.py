@@ -73,8 +73,9 @@ def group_normalized_grad(
 
 def _is_fast(scale: Tensor, x: Tensor, *others: Tensor) -> bool:
     """Whether one Triton launch serves these, in one of two orders of memory."""
-    flat = scale.is_contiguous() and x.numel() > 0 and x.is_cuda
-    if not flat or not fast.load("group_norm").takes(x, *others):
+    if not x.is_cuda or not fast.serves(x.get_device()) or not scale.is_contiguous():
+        return False
+    if not x.numel() or not fast.load("group_norm").takes(x, *others):
         return False
     dense = [t.permute(0, 2, 3, 1) if not t.is_contiguous() else t for t in (x, *others)]
     return fast.ready(*dense, smallest=SMALLEST)
