@@ -113,6 +113,9 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
     for image in (planes, planes.contiguous(memory_format=torch.channels_last)):
         yield lambda image=image: groups.normalize(image, row, row, 8, 1e-5)
         yield lambda image=image: groups.grad(image, image, row, one, one)
+    tiny, each = x.view(-1)[:144].view(2, 8, 3, 3), torch.ones(2, 8)
+    yield lambda: groups.normalize(tiny, row[:8], row[:8], 8, 1e-5)
+    yield lambda: groups.grad(tiny, tiny, row[:8], each, each)
     yield lambda: backward.norm_grad(long, long, long[0], wide[:4], wide[:4], long)
 
 
@@ -136,6 +139,7 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
     heads = x.view(4, 16, 12, 64).transpose(1, 2)
     for inverse in (False, True):
         yield lambda inverse=inverse: load("rotate").rotate(heads, heads[0], heads[0, 0], inverse)
+    yield lambda: load("rotate").rotate(x[:2, :2], x[0, :2], x[0, :2], False)
     yield lambda: sums.column_sums(x, 768)
     yield lambda: sums.gelu_grad_and_sums(x, x, row, "tanh")
     yield lambda: load("sums").side_by_side([x, x])

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import inverse_root, widened
+from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import power
 
@@ -51,13 +51,13 @@ def _normalize(
     base += first if LAST else first.to(tl.int64) * places
     count = size * places
     # sums of differences from one of the elements keep their digits
-    origin = widened(tl.load(x + base))
+    origin = tl.load(x + base).to(tl.float32)
     total = tl.zeros([PB, CB] if LAST else [CB, PB], tl.float32)
     squares = total
     for begin in range(0, size, CB):
         for start in range(0, places, PB):
             at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
-            value = tl.where(there, widened(tl.load(x + base + at, there, 0.0)) - origin, 0.0)
+            value = tl.where(there, tl.load(x + base + at, there, 0.0).to(tl.float32) - origin, 0.0)
             total += value
             squares += value * value
     off = tl.sum(total) / count
@@ -69,9 +69,9 @@ def _normalize(
         for start in range(0, places, PB):
             at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
             fits = channel < size
-            factor = widened(tl.load(scale + first + channel, fits, 0.0)) * steep
-            added = widened(tl.load(shift + first + channel, fits, 0.0))
-            value = widened(tl.load(x + base + at, there, 0.0)) - center
+            factor = tl.load(scale + first + channel, fits, 0.0).to(tl.float32) * steep
+            added = tl.load(shift + first + channel, fits, 0.0).to(tl.float32)
+            value = tl.load(x + base + at, there, 0.0).to(tl.float32) - center
             tl.store(y + base + at, (value * factor + added).to(y.dtype.element_ty), there)
 
 
@@ -100,11 +100,11 @@ def _grad(
         products, plain = tl.zeros([CB], tl.float32), tl.zeros([CB], tl.float32)
         for start in range(0, places, PB):
             at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
-            grad = widened(tl.load(dy + base + at, there, 0.0))
-            normal = (widened(tl.load(x + base + at, there, 0.0)) - center) * steep
+            grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
+            normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
             products += tl.sum(grad * normal, axis)
             plain += tl.sum(grad, axis)
-        weight = widened(tl.load(scale + first + column, fits, 0.0))
+        weight = tl.load(scale + first + column, fits, 0.0).to(tl.float32)
         to = sample * CHANNELS + first + column
         tl.store(sums + to, products, fits)
         tl.store(sums + samples * CHANNELS + to, plain, fits)
@@ -114,9 +114,9 @@ def _grad(
     for begin in range(0, size, CB):
         for start in range(0, places, PB):
             at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
-            weight = widened(tl.load(scale + first + channel, channel < size, 0.0))
-            grad = widened(tl.load(dy + base + at, there, 0.0)) * weight
-            normal = (widened(tl.load(x + base + at, there, 0.0)) - center) * steep
+            weight = tl.load(scale + first + channel, channel < size, 0.0).to(tl.float32)
+            grad = tl.load(dy + base + at, there, 0.0).to(tl.float32) * weight
+            normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
             value = steep * (grad - even - normal * along)
             tl.store(dx + base + at, value.to(dx.dtype.element_ty), there)
 
