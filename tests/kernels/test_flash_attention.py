@@ -77,6 +77,39 @@ def test_what_is_chosen_agrees_with_products(name: str, dtype: torch.dtype) -> N
     _assert_close(call.backend, call)
 
 
+def _sharing(call: backends.Call, in_rows: bool) -> backends.Call:
+    """Two heads of keys and values for four of queries, which may lie side by side in memory."""
+    tensors = [call.q, call.k[:, 2:], call.v[:, :2]]
+    if in_rows:
+        tensors = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors]
+    q, k, v = tensors
+    return dataclasses.replace(call, q=q, k=k, v=v)
+
+
+@pytest.mark.parametrize("in_rows", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], ids=["cpu", "cuda"]
+)
+def test_heads_that_are_shared(device: str, name: str, in_rows: bool) -> None:
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    call = _sharing(_call(dtype, device, **CALLS[name]), in_rows)
+    k, v = (t.repeat_interleave(2, 1) for t in (call.k, call.v))
+    ours, theirs = (_both(c.backend, c) for c in (call, dataclasses.replace(call, k=k, v=v)))
+    theirs[3:5] = (t.unflatten(1, (2, 2)).sum(2) for t in theirs[3:5])
+    tolerance = 1e-5 if device == "cpu" else 2e-2
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.shape == other.shape
+        assert (one - other).abs().max() <= tolerance * other.abs().max()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["causal", "plain"])
+def test_dropout_where_heads_are_shared(name: str) -> None:
+    call = _sharing(_call(torch.bfloat16, "cuda", dropout=0.4, **CALLS[name]), True)
+    _linear_in_values(call.backend, call, 2e-2)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["causal", "plain"])
 def test_what_is_the_same_from_run_to_run(name: str) -> None:

@@ -241,10 +241,13 @@ def _in_rows(x: Tensor) -> Tensor:
 class Cudnn:
     """Half precision without a mask: the fastest there is on Hopper."""
 
+    GROUPS_SINCE = (2, 11)
+    """The version of torch from which on it is known to take heads that are shared."""
+
     @staticmethod
     def forward(call: Call, rng: torch.Generator | None) -> Outputs:
         """See ``Backend``."""
-        k, v = call.shared(call.k), call.shared(call.v)
+        k, v = Cudnn._keys_and_values(call)
         with drawing_from(rng, call.dropout):
             y, logsumexp, _, _, _, _, seed, offset, _ = _aten._scaled_dot_product_cudnn_attention(
                 call.q, k, v, None, True, call.dropout, call.causal, scale=call.factor
@@ -254,13 +257,23 @@ class Cudnn:
     @staticmethod
     def backward(call: Call, dy: Tensor, saved: Saved, masked: bool) -> Grads:
         """See ``Backend``."""
-        q, k, v = call.q, call.shared(call.k), call.shared(call.v)
+        q, (k, v) = call.q, Cudnn._keys_and_values(call)
         dq, dk, dv = _aten._scaled_dot_product_cudnn_attention_backward(
             *(dy, q, k, v, saved.y, saved.logsumexp.unsqueeze(-1), saved.seed, saved.offset),
             *(None, None, None, q.shape[2], k.shape[2], call.dropout, call.causal),
             scale=call.factor,
         )
+        if k is call.k:
+            return dq, dk, dv, None
         return dq, call.gathered(dk), call.gathered(dv), None
+
+    @staticmethod
+    def _keys_and_values(call: Call) -> tuple[Tensor, Tensor]:
+        """With a head for each of the queries' where cuDNN is not known to share them."""
+        version = tuple(map(int, torch.__version__.split(".")[:2]))
+        if call.groups == 1 or (version >= Cudnn.GROUPS_SINCE and not call.dropout):
+            return call.k, call.v
+        return call.shared(call.k), call.shared(call.v)
 
 
 class Flash:
