@@ -25,8 +25,11 @@ CHAINS = [
     "Sigmoid 0; SigmoidGrad 1 3; TanhGrad 4 3; Mul 5 2",
     "QuickGelu:1.0 0; QuickGeluGrad:1.5 1 3; Neg 4; Add 5 2",
     "Neg 0; Exp 3; Reciprocal 4; Mul 5 1; Add 6 2",
+    "Less 0 2; Greater 0 1; Or 3 4; Not 5; Where 6 1 0; Mul 7 2",
+    "GreaterOrEqual 0 2; LessOrEqual 0 1; And 3 4; Where 5 2 0",
 ]
-FORMS = ["full", "last", "single", "channels_last", "mixed", "turned", "rows", "holes", "spread"]
+FORMS = ["full", "last", "single", "turned", "rows", "holes", "spread"]
+IMAGES = ["channels_last", "mixed", "channel"]
 
 
 def module() -> Any:
@@ -41,11 +44,12 @@ def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
         "turned": [(2, 10, 3, 48), (2, 10, 3, 48), (10, 1, 48)],
         "rows": [shape, (2, 3, 1, 1), (3, 10, 1)],
         "holes": [(2, 3, 10, 74)] * 3,
+        "channel": [shape, shape, (2, 3, 1, 1)],
         "spread": [(2, 1, 10, 1), (1, 3, 1, 37), (10, 37)],
     }
     kind = getattr(torch, dtype)
     found = [torch.randn(s).to(device, kind) for s in shapes.get(form, [shape] * 3)]
-    if form in ("channels_last", "mixed"):
+    if form in IMAGES:
         found[:2] = (x.contiguous(memory_format=torch.channels_last) for x in found[:2])
     if form == "channels_last":
         found[2] = found[2].contiguous(memory_format=torch.channels_last)
@@ -58,7 +62,7 @@ def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
 
 
 @on_devices
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, *IMAGES])
 @pytest.mark.parametrize("steps", CHAINS)
 def test_chains(device: str, dtype: str, form: str, steps: str) -> None:
     given = inputs(form, device, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, operands
+from onnxtrain.gradients.known import inputs_of, number_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
 
@@ -59,9 +59,15 @@ def _outside(op: Ops, x: ir.Value, low: Grad, high: Grad) -> tuple[Grad, Grad]:
     """Where x is below min, and where the result is max; max wins if the bounds are crossed."""
     below = None if low is None else op.Less(x, low)
     above = None if high is None else op.Greater(x, high)
-    if low is not None and high is not None:
+    if low is not None and high is not None and not _are_in_order(low, high):
         above = op.Or(above, op.Greater(low, high))
     return below, above
+
+
+def _are_in_order(low: ir.Value, high: ir.Value) -> bool:
+    """Whether bounds are known numbers that are not crossed."""
+    least, most = number_of(low), number_of(high)
+    return least is not None and most is not None and least <= most
 
 
 def _inside(op: Ops, below: Grad, above: Grad, dy: ir.Value) -> ir.Value:

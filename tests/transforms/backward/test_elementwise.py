@@ -20,6 +20,14 @@ FORMS = {
         "a = Mul(x, y) b = Relu(a) c = Exp(a) z = Add(b, c)",
         ["Relu 0; Exp 0; Add 1 2"],
     ),
+    "chosen": (
+        "l = Less(x, v) g = Greater(y, one) o = Or(l, g) n = Not(o) w = Where(n, y, x) z = Neg(w)",
+        None,
+    ),
+    "chosen at the end": (
+        "g = GreaterOrEqual(x, y) n = LessOrEqual(x, v) a = And(g, n) z = Where(a, one, x)",
+        ["GreaterOrEqual 0 1; LessOrEqual 0 2; And 4 5; Where 6 3 0"],
+    ),
     "broken": (
         "a = Mul(x, y) b = Relu(a) c = ReduceMax<keepdims=1>(b) d = Sub(b, c) z = Exp(d)",
         ["Sub 0 1; Exp 2", "Mul 0 1; Relu 2"],
@@ -65,6 +73,9 @@ def test_nothing_changes(form: str) -> None:
         "z = Add(x, y)",
         "a = Add(v, v) z = Mul(a, x)",
         "a = Add(x, y) b = ReduceSum(a) z = Mul(a, b)",
+        "t = Greater(v, one) z = Where(t, x, y)",
+        "t = Greater(x, y) c = Cast<to=11>(t) w = Where(t, x, y) r = ReduceMax(w) z = Mul(c, r)",
+        "i = Cast<to=6>(x) j = Cast<to=6>(y) t = Greater(i, j) z = Where(t, x, y)",
     ],
 )
 def test_what_is_no_chain_stays(body: str) -> None:
@@ -72,6 +83,13 @@ def test_what_is_no_chain_stays(body: str) -> None:
     before = [node.op_type for node in model.graph]
     assert join_elementwise(model) == 0
     assert [node.op_type for node in model.graph] == before
+
+
+def test_a_choice_is_not_cut_in_two() -> None:
+    """What a chain would have to read of another must be numbers."""
+    conditions = "t0 = Greater(x, y) " + "".join(f"t{i + 1} = Not(t{i}) " for i in range(20))
+    model = prepare(load_model(_model(f"{conditions} w = Where(t20, x, y) z = Neg(w)")))
+    assert join_elementwise(model) == 0
 
 
 def test_long_chains_are_cut() -> None:

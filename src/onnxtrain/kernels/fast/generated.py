@@ -40,6 +40,14 @@ _EXPRESSIONS = {
     # a comparison with NaN is false
     "Relu": "tl.where({0} < 0, 0.0, {0})",
     "ReluGrad": "tl.where({1} > 0, {0}, 0.0)",
+    "Where": "tl.where({0}, {1}, {2})",
+    "Greater": "{0} > {1}",
+    "Less": "{0} < {1}",
+    "GreaterOrEqual": "{0} >= {1}",
+    "LessOrEqual": "{0} <= {1}",
+    "And": "{0} & {1}",
+    "Or": "{0} | {1}",
+    "Not": "{0} == 0",
     "Sigmoid": "tl.sigmoid({0})",
     "SigmoidGrad": "{0} * ({1} * (1 - {1}))",
     "TanhGrad": "{0} * (1 - {1} * {1})",
@@ -66,6 +74,7 @@ class Line(Protocol):
         """Which values it takes."""
 
 
+_TRUTHS = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Not"}
 Form = tuple[bool, bool, bool]
 Forms = tuple[tuple[Form, ...], ...]
 _PLAIN: Form = (False, False, False)
@@ -210,8 +219,8 @@ def source(lines: Sequence[Line], forms: Forms) -> str:
     for index, place in enumerate(places):
         text.append(f"    v{index} = tl.load({place}).to(tl.float32)")
     for index, line in enumerate(lines, start=len(places)):
-        rounded = f"({_expression(line)}).to(out.dtype.element_ty)"
-        text.append(f"    v{index} = {rounded}.to(tl.float32)")
+        rounded = f"({_expression(line)}).to(out.dtype.element_ty).to(tl.float32)"
+        text.append(f"    v{index} = {_expression(line) if line.op in _TRUTHS else rounded}")
     last = len(places) + len(lines) - 1
     text.append(f"    tl.store(out + at, v{last}.to(out.dtype.element_ty), there)")
     return "\n".join(text) + "\n"

@@ -1,8 +1,8 @@
 """Operators that work element by element, one after the other, as one operator.
 
 Each line of such a chain is an operator and the numbers of its operands: inputs count from 0, and
-what the lines give comes after them. Results are rounded after every line, as those of separate
-operators are.
+what the lines give comes after them. Numbers are rounded after every line, as those of separate
+operators are; truth values stay within the chain.
 """
 
 from __future__ import annotations
@@ -52,6 +52,14 @@ _ONE_BY_ONE: dict[str, Callable[..., Tensor]] = {
     "Sigmoid": torch.sigmoid,
     "SigmoidGrad": lambda dy, y: dy * (y * (1 - y)),
     "TanhGrad": lambda dy, y: dy * (1 - y * y),
+    "Where": torch.where,
+    "Greater": torch.gt,
+    "Less": torch.lt,
+    "GreaterOrEqual": torch.ge,
+    "LessOrEqual": torch.le,
+    "And": torch.logical_and,
+    "Or": torch.logical_or,
+    "Not": torch.logical_not,
 }
 _WITH_FACTOR: dict[str, Callable[..., Tensor]] = {
     "QuickGelu": lambda x, alpha: x * torch.sigmoid(x * alpha),
@@ -87,5 +95,5 @@ def elementwise(*inputs: Tensor, steps: str) -> Tensor:
             result = _WITH_FACTOR[line.op](*given, line.alpha)
         else:
             result = _ONE_BY_ONE[line.op](*given)
-        values.append(result.to(inputs[0].dtype))
+        values.append(result if result.dtype is torch.bool else result.to(inputs[0].dtype))
     return values[-1]

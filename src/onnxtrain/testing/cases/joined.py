@@ -48,6 +48,12 @@ _CHAINS = [
            lambda a, b, c, x, steps: torch.where(x > 0, a + b + c, 0.0), *[normal(2, 3)] * 4),
     _chain("spread", "Mul 0 1; Sub 3 2; Neg 4", lambda a, b, c, steps: -(a * b - c),
            normal(2, 3, 4), normal(3, 4), normal()),
+    _chain("clip", "Less 0 2; Greater 0 3; Or 4 5; Not 6; Where 7 1 2",
+           lambda x, dy, low, high, steps: torch.where((x >= low) & (x <= high), dy, low),
+           normal(3, 4), normal(3, 4), given(-0.5), given(0.75)),
+    _chain("choose", "GreaterOrEqual 0 1; LessOrEqual 0 2; And 3 4; Where 5 0 1; Mul 6 0",
+           lambda x, a, b, steps: torch.where((x >= a) & (x <= b), x, a) * x, normal(3, 4),
+           normal(3, 4), normal(3, 4)),
     _chain("swish", "QuickGelu:1.0 0; Mul 2 1", _swish, normal(3, 4), normal(3, 4)),
 ]  # fmt: skip
 _QUARTER = given(0.25, constant=True)

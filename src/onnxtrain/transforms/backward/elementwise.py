@@ -15,15 +15,18 @@ from onnxtrain.types import FLOATS, MS, ONNX, OWN
 MOST_INPUTS, MOST_LINES = 8, 16
 _OPERATORS = {
     ONNX: {"Add", "Sub", "Mul", "Div", "Sum", "Neg", "Abs", "Exp", "Sqrt", "Reciprocal", "Relu",
-           "Sigmoid"},
+           "Sigmoid", "Where"},
     MS: {"ReluGrad", "SigmoidGrad", "TanhGrad", "QuickGelu", "QuickGeluGrad"},
 }  # fmt: skip
+_COMPARE = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual"}
+_DECIDE = {"And", "Or", "Not"}
 
 
 @dataclasses.dataclass
 class _Chain:
-    """Nodes in order, and what they read from outside."""
+    """Nodes in order, what they read from outside, and the type of their numbers."""
 
+    dtype: ir.DataType | None
     nodes: list[ir.Node] = dataclasses.field(default_factory=list)
     inputs: list[ir.Value] = dataclasses.field(default_factory=list)
 
@@ -34,9 +37,9 @@ def join_elementwise(model: ir.Model) -> int:
     count, replaced = 0, list[ir.Node]()
     for node in reversed(list(graph)):
         if _fits(node):
-            chain = _Chain()
+            chain = _Chain(node.outputs[0].dtype)
             _collect(node, chain, MOST_LINES)
-            if len(chain.nodes) > 1 and len(chain.inputs) <= MOST_INPUTS:
+            if len(chain.nodes) > 1 and _is_of_one_type(chain):
                 _join(graph, chain)
                 replaced += detach(*chain.nodes)
                 count += 1
@@ -47,11 +50,48 @@ def join_elementwise(model: ir.Model) -> int:
 
 
 def _fits(node: ir.Node) -> bool:
-    """Whether a node computes floating point numbers of one type; a detached one does not."""
+    """Whether a node computes floating point numbers of one type; a detached one does not.
+
+    What a Where chooses by must be compared and decided for it alone.
+    """
     if node.op_type not in _OPERATORS.get(node.domain, ()):
         return False
     given, out = list(node.inputs), node.outputs[0]
+    if node.op_type == "Where" and given:
+        condition = given.pop(0)
+        if condition is None or not _is_condition(condition, node, out.dtype):
+            return False
     return out.dtype in FLOATS and all(v is not None and v.dtype == out.dtype for v in given)
+
+
+def _is_condition(value: ir.Value, reader: ir.Node, dtype: ir.DataType | None) -> bool:
+    """Whether a truth value comes of comparing numbers of a type, for one reader of its shape."""
+    node = value.producer()
+    if node is None or node.domain != ONNX or not _is_inside(value, reader):
+        return False
+    if node.op_type in _COMPARE:
+        return all(v is not None and v.dtype == dtype for v in node.inputs)
+    decides = node.op_type in _DECIDE
+    return decides and all(v is not None and _is_condition(v, node, dtype) for v in node.inputs)
+
+
+def _is_inside(value: ir.Value, reader: ir.Node) -> bool:
+    """Whether a node alone reads a value, which has the shape of what it makes of it."""
+    producer = value.producer()
+    return (
+        producer is not None
+        and len(value.uses()) == 1
+        and not value.is_graph_output()
+        and producer.graph is reader.graph
+        and value.shape is not None
+        and value.shape == reader.outputs[0].shape
+    )
+
+
+def _is_of_one_type(chain: _Chain) -> bool:
+    """Whether inputs are few, and none is a truth value of a chain that was cut."""
+    kinds = {value.dtype for value in chain.inputs}
+    return len(chain.inputs) <= MOST_INPUTS and len(kinds) == 1
 
 
 def _collect(node: ir.Node, chain: _Chain, room: int) -> int:
@@ -60,15 +100,11 @@ def _collect(node: ir.Node, chain: _Chain, room: int) -> int:
     for value in node.inputs:
         assert value is not None
         producer = value.producer()
-        alone = len(value.uses()) == 1 and not value.is_graph_output()
         joins = (
             producer is not None
-            and alone
             and room > 0
-            and producer.graph is node.graph
-            and _fits(producer)
-            and value.shape is not None
-            and value.shape == node.outputs[0].shape
+            and (_fits(producer) or _is_condition(value, node, chain.dtype))
+            and _is_inside(value, node)
         )
         if joins and producer is not None:
             room = _collect(producer, chain, room)
