@@ -87,3 +87,13 @@ def test_whole_numbers_are_not_divided_beforehand() -> None:
     result = model("a = Div(four, one) b = Concat<axis=0>(minus, a) y = Reshape(x, b)")
     assert "Div" in result.ops
     same(result, {"x": X}, ["x"])
+
+
+def test_a_border_of_nothing_is_left_out() -> None:
+    """One that moves rows from one side to the other is none, though shapes stay the same."""
+    numbers = {"none": np.zeros(4, np.int64), "shift": np.array([1, 0, -1, 0])}
+    body = "(double[3,4] x) => (double[3,4] y) {{ p = Pad(x, {}) y = Relu(p) }}"
+    for pads, ops in (("none", ["Relu"]), ("shift", ["Pad", "Relu"])):
+        result = fused(body.format(pads), {pads: numbers[pads]})
+        assert result.ops == ops
+        same(result, {"x": X}, ["x"])

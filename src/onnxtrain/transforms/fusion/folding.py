@@ -151,6 +151,9 @@ def _passed_by(node: ir.Node) -> ir.Value | None:
         return x if perm is not None and list(perm) == list(range(len(perm))) else None
     if is_op(node, "Expand", "Reshape"):
         return x if same_shape(x, y) else None
+    if is_op(node, "Pad"):
+        pads = _constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        return x if pads is not None and not pads.any() else None
     return None
 
 
