@@ -22,6 +22,7 @@ from onnxtrain.transforms.fusion import (
     rotary,
     swish,
 )
+from onnxtrain.transforms.fusion.factors import move_factors
 from onnxtrain.transforms.fusion.folding import fold, share
 from onnxtrain.transforms.fusion.headed import divide_first
 from onnxtrain.transforms.fusion.packed import unpack
@@ -68,6 +69,7 @@ def fuse(
         fold(graph)
         drop_zero_biases(graph, report)
         split(graph, report)
+        move_factors(graph)
         for pattern in (attention.matching(masks), onnx_attention.matching(masks), *PATTERNS):
             apply(graph, pattern, report)
         unpack(graph, report)
