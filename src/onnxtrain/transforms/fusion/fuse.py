@@ -28,6 +28,7 @@ from onnxtrain.transforms.fusion.headed import divide_first
 from onnxtrain.transforms.fusion.packed import unpack
 from onnxtrain.transforms.fusion.pattern import Pattern, apply
 from onnxtrain.transforms.fusion.report import Report
+from onnxtrain.transforms.fusion.sliced import split_slices
 from onnxtrain.transforms.fusion.split import split
 from onnxtrain.transforms.fusion.triangle import Masks
 from onnxtrain.transforms.fusion.zero_bias import drop_zero_biases
@@ -76,6 +77,7 @@ def fuse(
         remove_dead(graph, keep=lambda node: node.domain != ONNX)
         divide_first(graph, report)
         share(graph)
+        split_slices(graph, report)
     remove_dead(graph, keep=lambda node: node.domain != ONNX)
     return report
 
