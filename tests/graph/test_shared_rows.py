@@ -50,18 +50,51 @@ def test_it_is_stored_once(numbers: list[float], name: str, shape: list[int]) ->
 @pytest.mark.parametrize(
     ("numbers", "name", "kind"),
     [
-        ([1, 2, 3, 4, 1, 2, 3, 5], "expand", "PARAMETER"),
+        ([1, 2, 3, 4, 1, 2, 3, 5], "val_7", "PARAMETER"),
+        ([1, 2, 3, 4, 5, 6, 7, 8], "expand", "PARAMETER"),
+        ([1, 0, 1, 0, 1, 0, 0, 1], "view", "PARAMETER"),
         ([0] * 8, "val_7", "PARAMETER"),
         ([1, 2, 3, 4, 1, 2, 3, 4], "expand", "BUFFER"),
     ],
-    ids=["samples differ", "equal numbers", "no parameter"],
+    ids=["samples differ", "all differ", "few numbers", "equal numbers", "no parameter"],
 )
 def test_what_is_no_repetition_stays(numbers: list[float], name: str, kind: str) -> None:
     found = repeated(numbers, name, kind)
     assert not share_rows(found) and list(found.graph.initializers) == [name]
 
 
-def test_sizes_that_are_no_batch_stay() -> None:
-    found = repeated([1, 2, 3, 4, 1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["val_7", "view"])
+def test_sizes_that_are_no_batch_stay(name: str) -> None:
+    found = repeated([1, 2, 1, 2, 1, 2, 1, 2], name)
     found.graph.inputs[0].shape = ir.Shape(["N", 2, 2])
     assert not share_rows(found)
+
+
+def test_a_row_that_all_places_have_is_stored_once() -> None:
+    found = repeated([1, 2, 1, 2, 1, 2, 1, 2], "embedding_1")
+    found.graph.inputs[0].shape = ir.Shape(["N", 2, 2])
+    assert share_rows(found)
+    assert [node.op_type for node in found.graph] == ["Expand", "Add"]
+    stored = found.graph[0].inputs[0]
+    assert stored is not None and stored.const_value is not None
+    assert stored.const_value.numpy().tolist() == [[[1, 2]]]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ops"),
+    [
+        ([1, 2, 3, 4, 3, 4, 5, 6], ["Gather"]),
+        ([1, 3, 2, 4, 3, 5, 4, 6], ["Gather", "Transpose"]),
+    ],
+    ids=["last axis", "another axis"],
+)
+def test_rows_that_some_places_share_are_stored_once(numbers: list[float], ops: list[str]) -> None:
+    found = repeated(numbers, "unsqueeze")
+    assert share_rows(found)
+    assert [node.op_type for node in found.graph] == [*ops, "Add"]
+    rows, places = (v.const_value.numpy() for v in found.graph[0].inputs if v and v.const_value)
+    assert sorted(rows.tolist()) == [[1, 2], [3, 4], [5, 6]]
+    whole = rows[places]
+    if len(ops) > 1:
+        whole = whole.transpose(found.graph[1].attributes["perm"].as_ints())
+    assert whole.tolist() == np.reshape(numbers, (2, 2, 2)).tolist()

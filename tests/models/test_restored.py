@@ -153,7 +153,27 @@ class Positions(torch.nn.Module):
         return result
 
 
-@pytest.mark.parametrize("make", [Encoder, Again, Positions])
+class Rows(torch.nn.Module):
+    """One type of all tokens, and distances that many pairs of them share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types = torch.nn.Embedding(2, 8)
+        self.distances = torch.nn.Embedding(4, 2)
+        self.mask = torch.nn.Parameter(torch.randn(1, 1, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.types(torch.zeros(x.shape[:2], dtype=torch.long))
+        places = torch.arange(4)
+        scores = self.distances((places[:, None] - places).abs()).permute(2, 0, 1)
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        scores = (heads @ heads.transpose(2, 3) + scores).softmax(-1)
+        x = (scores @ heads).transpose(1, 2).flatten(2)
+        hidden = (x[..., :1] > 0.5).float()
+        return torch.tanh(x) * (1 - hidden) + hidden * self.mask.expand(len(x), 4, 8)
+
+
+@pytest.mark.parametrize("make", [Encoder, Again, Positions, Rows])
 @pytest.mark.parametrize("newer", [False, True])
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
     make: type[torch.nn.Module], newer: bool

@@ -20,6 +20,7 @@ from onnxtrain.graph.traced import (
     parameters,
     read_by_call,
     sources,
+    stem,
     tell_sources,
 )
 from onnxtrain.types import FLOATS
@@ -109,7 +110,7 @@ def _of_others(name: str, result: ir.Value, calls: Mapping[str, object]) -> dict
     for node, indices in places.items():
         if call_of(node) == name:
             continue
-        alike = [n for n in read_by_call(node) if _stem(n) == _stem(name)]
+        alike = [n for n in read_by_call(node) if stem(n) == stem(name)]
         read = [n for n in alike if n == name or n not in calls]
         if len(read) != len(indices):
             continue
@@ -117,12 +118,6 @@ def _of_others(name: str, result: ir.Value, calls: Mapping[str, object]) -> dict
             if one != name:
                 found.setdefault(one, []).append((node, index))
     return found
-
-
-def _stem(name: str) -> str:
-    """The name of a call without its number."""
-    stem, _, number = name.rpartition("_")
-    return stem if stem and number.isdecimal() else name
 
 
 def _copy(

@@ -1,8 +1,9 @@
-"""Parameters that an exporter repeated for a batch of a fixed size.
+"""Parameters that an exporter repeated for inputs of a fixed size.
 
 A token before the patches of every image, or a table of positions, is one parameter that all
-samples share. For a batch of a fixed size, torch's exporter stores what it becomes for each of
-them. That is right for a model that only runs; training would give every sample its own.
+samples share; the type of all tokens is one row of a table, and distances between them are rows
+that many pairs share. For inputs of a fixed size, torch's exporter stores what it becomes for each
+of them. That is right for a model that only runs; training would give every one its own.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import onnx_ir as ir
 from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.folded import read_numbers, shape_of, take_place
-from onnxtrain.graph.traced import parameters, sources, tell_sources
+from onnxtrain.graph.traced import moves, parameters, repeats, sources, tell_sources
 
 _EXPANDED = "expand"
 """What the exporter calls the results of that operator."""
+_LARGEST = 2**20
+"""More numbers than this the exporter does not repeat."""
 
 
 def share_rows(model: ir.Model) -> bool:
@@ -24,13 +27,17 @@ def share_rows(model: ir.Model) -> bool:
     graph = model.graph
     known, batches = set(parameters(graph).values()), _batches(graph)
     found = False
-    for value in list(graph.initializers.values()) if known and batches else ():
+    for value in list(graph.initializers.values()) if known else ():
         if known.isdisjoint(sources(value)):
             continue
+        name, stored = str(value.name), value
         once = _once(value, batches)
         if once is not None:
-            _share(graph, value, once)
-            found = True
+            stored = _share(graph, value, once)
+        rows = _rows(stored, name)
+        if rows is not None:
+            _gather(graph, stored, *rows)
+        found = found or once is not None or rows is not None
     return found
 
 
@@ -61,9 +68,64 @@ def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
     return None
 
 
-def _share(graph: ir.Graph, value: ir.Value, once: np.ndarray) -> None:
-    """Let the graph repeat what is stored once."""
-    name = str(value.name)
-    stored = constant(graph, once, unique_name(graph, f"{name}_once"))
-    tell_sources(stored, sources(value))
+def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """Rows that a tensor has more than once, where each of them stands, and along which axis.
+
+    What was only moved tells by rows of which some, not all, are the same. Numbers of which many
+    are equal tell nothing.
+    """
+    made = read_numbers(value)
+    if made is None or not moves(name) or not 1 < made.size <= _LARGEST or is_uniform(made):
+        return None
+    numbers = made.numpy()
+    found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
+    rows, places, axis = min(found, key=lambda one: one[0].size)
+    if rows.size == numbers.size or (len(rows) == 1 and not repeats(name)):
+        return None
+    return (rows, places, axis) if 2 * np.unique(rows).size > rows.size else None
+
+
+def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """The different rows along an axis, and for every place of the others which one it has."""
+    moved = np.moveaxis(numbers, axis, -1)
+    size = moved.shape[-1]
+    flat = np.ascontiguousarray(moved.reshape(-1, size))
+    whole = flat.view(np.dtype((np.void, flat.itemsize * size))).ravel()
+    _, first, places = np.unique(whole, return_index=True, return_inverse=True)
+    return flat[first], places.reshape(moved.shape[:-1]).astype(np.int64), axis
+
+
+def _share(graph: ir.Graph, value: ir.Value, once: np.ndarray) -> ir.Value:
+    """Let the graph repeat what is stored once, and give that."""
+    stored = _stored(graph, value, once)
     take_place(graph, value, ir.node("Expand", [stored, shape_of(graph, value)]))
+    return stored
+
+
+def _gather(
+    graph: ir.Graph, value: ir.Value, rows: np.ndarray, places: np.ndarray, axis: int
+) -> None:
+    """Let the graph take every row from where it is stored once."""
+    if len(rows) == 1:
+        sizes = [rows.size if i == axis else 1 for i in range(places.ndim + 1)]
+        _share(graph, value, rows.reshape(sizes))
+        return
+    name = str(value.name)
+    stored = _stored(graph, value, rows)
+    indices = constant(graph, places, unique_name(graph, f"{name}_places"))
+    node = ir.node("Gather", [stored, indices])
+    if axis == places.ndim:
+        take_place(graph, value, node)
+        return
+    order = [*range(axis), places.ndim, *range(axis, places.ndim)]
+    taken = node.outputs[0]
+    taken.name, taken.type = unique_name(graph, f"{name}_taken"), value.type
+    take_place(graph, value, ir.node("Transpose", [taken], {"perm": order}))
+    graph.insert_before(graph[0], node)
+
+
+def _stored(graph: ir.Graph, value: ir.Value, numbers: np.ndarray) -> ir.Value:
+    """A constant of what a tensor was made of, in its place."""
+    stored = constant(graph, numbers, unique_name(graph, f"{value.name}_once"))
+    tell_sources(stored, sources(value))
+    return stored

@@ -20,6 +20,19 @@ _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'
 _NAME = re.compile(r"%(\w+)")
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 """What torch's older exporter calls a tensor that it computed."""
+_REPEATERS = frozenset(
+    {
+        *("embedding", "expand", "gather", "index", "index_select", "repeat", "repeat_interleave"),
+        "tile",
+    }
+)
+"""Calls whose results may have numbers more than once."""
+_MOVERS = _REPEATERS | {
+    *("alias", "clone", "contiguous", "detach", "flatten", "flip", "narrow", "permute", "reshape"),
+    *("roll", "select", "slice", "split", "squeeze", "t", "to", "transpose", "unflatten"),
+    *("unsqueeze", "view", "_to_copy", "_unsafe_view"),
+}
+"""Calls whose results are numbers of what they are given."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
 
@@ -81,6 +94,22 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def stem(name: str) -> str:
+    """The name of a call without its number."""
+    begin, _, number = name.rpartition("_")
+    return begin if begin and number.isdecimal() else name
+
+
+def repeats(name: str) -> bool:
+    """Whether a tensor is called as the result of a call that may repeat numbers."""
+    return stem(name.rpartition(".")[2]) in _REPEATERS
+
+
+def moves(name: str) -> bool:
+    """Whether a tensor is called as the result of a call that only moves numbers."""
+    return stem(name.rpartition(".")[2]) in _MOVERS
 
 
 def read_by_call(node: ir.Node) -> list[str]:
