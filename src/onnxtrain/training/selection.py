@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.transforms.computed import warn_of_computed
 from onnxtrain.transforms.parameters import Decision, decide
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 
@@ -81,6 +82,7 @@ def decided(
     if isinstance(wanted, Selection):
         wanted = list(wanted.include) or "auto"
     decisions = narrowed(decide(model, wanted, outputs, known=known), model, chosen)
+    warn_of_computed(model, decisions, wanted == "auto", level=6)
     return decisions, [wanted] if isinstance(wanted, str) else list(wanted)
 
 

@@ -1,0 +1,78 @@
+"""Parameters of which only a result is in a file are named in a warning."""
+
+import contextlib
+import io
+import warnings
+
+import pytest
+import torch
+
+from onnxtrain import Trainer
+
+SHOWN = "exporter computed tensors from parameters"
+
+
+class Results(torch.nn.Module):
+    """A sum of two tables, a scale that is an exponential, and a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.randn(4, 8)) for _ in range(2))
+        self.scale = torch.nn.Parameter(torch.tensor(0.5))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x + (self.first + self.second[0]))) * self.scale.exp()
+
+
+class Moved(torch.nn.Module):
+    """Parameters that are only moved, joined or shifted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.randn(8)) for _ in range(2))
+        self.table = torch.nn.Embedding(3, 8)
+        self.layer = torch.nn.Linear(8, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * (1 + self.first) + self.table(torch.zeros(x.shape[:2], dtype=torch.long))
+        both = torch.cat([self.first, self.second])
+        return torch.tanh(self.layer(x) + both).unflatten(-1, (2, 8))[..., 0, :]
+
+
+def exported(module: torch.nn.Module, **options: bool) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module.eval(), (torch.rand(2, 4, 8),), file, dynamo=True, **options)
+    return file.getvalue()
+
+
+def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Trainer(model, loss="mse", optimizer="sgd", lr=0.1, device="cpu", **options)  # type: ignore[arg-type]
+    return [one for one in found if SHOWN in str(one.message)]
+
+
+def test_results_are_named_with_their_parameters() -> None:
+    (found,) = warned(exported(Results()))
+    text = str(found.message)
+    assert "'add' from 'first', 'second'" in text and "'exp' from 'scale'" in text
+    assert "layer" not in text and "optimize=False" in text
+    assert found.filename == __file__
+
+
+@pytest.mark.parametrize("make", [Results, Moved])
+def test_nothing_is_said_if_the_parameters_are_there(make: type[torch.nn.Module]) -> None:
+    assert not warned(exported(make(), optimize=False))
+
+
+def test_nothing_is_said_of_what_was_only_moved() -> None:
+    assert not warned(exported(Moved()))
+
+
+def test_nothing_is_said_of_what_is_not_trained() -> None:
+    assert not warned(exported(Results()), trainable=["layer.*"])
+    (found,) = warned(exported(Results()), trainable=["first"])
+    assert "'add'" in str(found.message) and "'exp'" not in str(found.message)
