@@ -187,3 +187,22 @@ def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
         torch.onnx.export(module.requires_grad_(), (x,), file, **options)
     trainer = Trainer(file.getvalue(), loss="mse", optimizer="sgd", lr=0.1, device="cpu")
     follow(trainer, module, x, target, lr=0.1)
+
+
+def test_artifacts_have_rows_once_unless_their_copies_are_named(tmp_path: pathlib.Path) -> None:
+    module, file = Rows().eval(), io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.rand(2, 4, 8),), file, dynamo=True)
+    model = onnx.load_from_string(file.getvalue())
+    shapes = []
+    for name in ("types.weight", "embedding"):
+        artifacts.generate_artifacts(
+            model,
+            requires_grad=[name],
+            loss=artifacts.LossType.MSELoss,
+            artifact_directory=tmp_path,
+        )
+        state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+        shapes += [list(parameter.data.shape) for _, parameter in state.parameters]
+    assert shapes == [[1, 1, 8], [2, 4, 8]]

@@ -20,6 +20,7 @@ from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.maps import written
 from onnxtrain.graph.restored import restore
+from onnxtrain.graph.shared_rows import share_rows
 from onnxtrain.graph.traced import held_names, other_names, sources
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
@@ -174,7 +175,7 @@ def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
 def _as_in_torch(
     proto: onnx.ModelProto, model: ir.Model, named: set[str]
 ) -> tuple[onnx.ModelProto, ir.Model]:
-    """The model with weights that an exporter stored twice as one, unless both are named.
+    """The model with weights and rows that an exporter stored twice as one, unless both are named.
 
     If a name is missing, because an exporter merged or dropped what it stands for, it is restored.
     """
@@ -182,6 +183,7 @@ def _as_in_torch(
     changed = tie(model)
     if named - held_names(model.graph):
         changed = restore(model) or changed
+    changed = share_rows(model) or changed
     if changed and known <= set(model.graph.initializers):
         return written(model), model
     return proto, load_model(proto)
