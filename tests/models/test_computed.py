@@ -31,11 +31,14 @@ class Moved(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = (torch.nn.Parameter(torch.randn(8)) for _ in range(2))
+        self.pair = torch.nn.Parameter(torch.randn(2, 8))
         self.table = torch.nn.Embedding(3, 8)
         self.layer = torch.nn.Linear(8, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x * (1 + self.first) + self.table(torch.zeros(x.shape[:2], dtype=torch.long))
+        third, fourth = self.pair.unbind(0)
+        x = torch.tanh(x + third) * fourth
         both = torch.cat([self.first, self.second])
         return torch.tanh(self.layer(x) + both).unflatten(-1, (2, 8))[..., 0, :]
 

@@ -28,8 +28,20 @@ _REPEATERS = frozenset(
 )
 """Calls whose results may have numbers more than once."""
 _MOVERS = _REPEATERS | {
-    *("alias", "clone", "contiguous", "detach", "flatten", "flip", "narrow", "permute", "reshape"),
-    *("roll", "select", "slice", "split", "squeeze", "t", "to", "transpose", "unflatten"),
+    *("alias", "clone", "contiguous", "detach", "flatten", "flip", "getitem", "narrow"),
+    *(
+        "permute",
+        "reshape",
+        "roll",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+        "t",
+        "to",
+        "transpose",
+        "unflatten",
+    ),
     *("unsqueeze", "view", "_to_copy", "_unsafe_view"),
 }
 """Calls whose results are numbers of what they are given."""
