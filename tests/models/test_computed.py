@@ -31,16 +31,29 @@ class Moved(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = (torch.nn.Parameter(torch.randn(8)) for _ in range(2))
+        self.shift = torch.nn.Parameter(torch.randn(8))
         self.pair = torch.nn.Parameter(torch.randn(2, 8))
         self.table = torch.nn.Embedding(3, 8)
         self.layer = torch.nn.Linear(8, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x * (1 + self.first) + self.table(torch.zeros(x.shape[:2], dtype=torch.long))
+        x = x * (1 + self.shift) + self.table(torch.zeros(x.shape[:2], dtype=torch.long))
         third, fourth = self.pair.unbind(0)
         x = torch.tanh(x + third) * fourth
         both = torch.cat([self.first, self.second])
         return torch.tanh(self.layer(x) + both).unflatten(-1, (2, 8))[..., 0, :]
+
+
+class Mixed(torch.nn.Module):
+    """A share and what is left of it, one parameter that becomes two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = torch.nn.Parameter(torch.rand(8))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.share + self.layer(x) * (1 - self.share)
 
 
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
@@ -79,3 +92,8 @@ def test_nothing_is_said_of_what_is_not_trained() -> None:
     assert not warned(exported(Results()), trainable=["layer.*"])
     (found,) = warned(exported(Results()), trainable=["first"])
     assert "'add'" in str(found.message) and "'exp'" not in str(found.message)
+
+
+def test_a_parameter_that_is_there_in_two_forms_is_named() -> None:
+    (found,) = warned(exported(Mixed()))
+    assert "from 'share'" in str(found.message)

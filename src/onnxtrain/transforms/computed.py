@@ -7,6 +7,7 @@ Results can be trained, but not as the module trains its parameters.
 
 from __future__ import annotations
 
+import collections
 import warnings
 from collections.abc import Sequence
 
@@ -37,14 +38,16 @@ def warn_of_computed(
         level: How many callers there are between this function and the user.
     """
     known = set(parameters(model.graph).values())
+    values = model.graph.initializers
+    made = collections.Counter(n for d in decisions for n in {d.name, *sources(values[d.name])})
     found = []
     for decision in decisions if known else ():
         number = numbers and decision.reason.startswith("single number")
         if not decision.trained and not number:
             continue
-        value = model.graph.initializers[decision.name]
-        names = [name for name in sources(value) if name in known]
-        if names and not _keeps(decision.name, len(names)):
+        names = [name for name in sources(values[decision.name]) if name in known]
+        again = any(made[name] > 1 for name in names)
+        if names and not _keeps(decision.name, len(names), again):
             found.append(f"'{decision.name}' from {', '.join(map(repr, names))}")
     if not found:
         return
@@ -58,9 +61,14 @@ def warn_of_computed(
     )
 
 
-def _keeps(name: str, count: int) -> bool:
-    """Whether a computed tensor has the gradients of so many parameters, as far as names tell."""
+def _keeps(name: str, count: int, again: bool) -> bool:
+    """Whether a computed tensor has the gradients of so many parameters, as far as names tell.
+
+    A parameter that is in the file again, in another form, has the gradients of both.
+    """
     call = stem(name.rpartition(".")[2].removesuffix("_once").removesuffix("_once"))
+    if call in _JOINED:
+        return not again
     if count > 1:
-        return call in _JOINED or call == _INSIDE
-    return moves(call) or call in _JOINED | _SHIFTED or call == _INSIDE
+        return call == _INSIDE
+    return moves(call) or call == _INSIDE or (call in _SHIFTED and not again)
