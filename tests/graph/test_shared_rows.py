@@ -98,3 +98,9 @@ def test_rows_that_some_places_share_are_stored_once(numbers: list[float], ops: 
     if len(ops) > 1:
         whole = whole.transpose(found.graph[1].attributes["perm"].as_ints())
     assert whole.tolist() == np.reshape(numbers, (2, 2, 2)).tolist()
+
+
+@pytest.mark.parametrize(("name", "shares"), [("transpose", False), ("embedding", True)])
+def test_pruned_rows_are_no_repetition(name: str, shares: bool) -> None:
+    """A weight may have several of them; a table has a row of zeros for what fills up."""
+    assert share_rows(repeated([0, 0, 1, 2, 0, 0, 3, 4], name)) is shares

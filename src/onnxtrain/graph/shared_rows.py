@@ -80,9 +80,15 @@ def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | No
     numbers = made.numpy()
     found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
     rows, places, axis = min(found, key=lambda one: one[0].size)
-    if rows.size == numbers.size or (len(rows) == 1 and not repeats(name)):
+    if rows.size == numbers.size or not (repeats(name) or _tell(rows, places)):
         return None
     return (rows, places, axis) if 2 * np.unique(rows).size > rows.size else None
+
+
+def _tell(rows: np.ndarray, places: np.ndarray) -> bool:
+    """Whether there are several rows, and none of equal numbers, as pruned ones are, comes again."""
+    again = rows[np.bincount(places.ravel()) > 1]
+    return len(rows) > 1 and not bool((again == again[:, :1]).all(1).any())
 
 
 def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]:
