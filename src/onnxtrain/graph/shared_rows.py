@@ -86,7 +86,7 @@ def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | No
 
 
 def _tell(rows: np.ndarray, places: np.ndarray) -> bool:
-    """Whether there are several rows, and none of equal numbers, as pruned ones are, comes again."""
+    """Whether there are several rows, and none of equal numbers (a pruned one) comes again."""
     again = rows[np.bincount(places.ravel()) > 1]
     return len(rows) > 1 and not bool((again == again[:, :1]).all(1).any())
 
