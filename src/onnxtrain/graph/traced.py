@@ -20,15 +20,16 @@ _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'
 _NAME = re.compile(r"%(\w+)")
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 """What torch's older exporter calls a tensor that it computed."""
-_REPEATERS = frozenset(
-    "embedding expand gather index index_select repeat repeat_interleave tile".split()
-)
+_REPEATERS = frozenset({
+    *("embedding", "expand", "gather", "index", "index_select", "repeat", "repeat_interleave"),
+    "tile",
+})  # fmt: skip
 """Calls whose results may have numbers more than once."""
-_MOVERS = _REPEATERS.union(
-    "alias clone contiguous detach flatten flip getitem narrow permute reshape roll".split(),
-    "select slice split squeeze t to transpose unflatten unsqueeze view".split(),
-    ["_to_copy", "_unsafe_view"],
-)
+_MOVERS = _REPEATERS | {
+    *("_to_copy", "_unsafe_view", "alias", "clone", "contiguous", "detach", "flatten", "flip"),
+    *("getitem", "narrow", "permute", "reshape", "roll", "select", "slice", "split", "squeeze"),
+    *("t", "to", "transpose", "unflatten", "unsqueeze", "view"),
+}
 """Calls whose results are numbers of what they are given."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
