@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -111,3 +112,31 @@ def reduced_axes(node: ir.Node) -> list[int] | None:
     if given is None or size is None:
         return None
     return sorted(axis if axis < 0 else axis - size for axis in given)
+
+
+class Taken(NamedTuple):
+    """What a Slice takes along its one axis: from where to where, in which steps."""
+
+    axis: int
+    begin: int
+    end: int
+    step: int
+
+
+def taken(node: ir.Node) -> Taken | None:
+    """What a Slice forward along one axis of known size takes; None if a node is no such Slice."""
+    value = node.inputs[0] if is_op(node, "Slice") else None
+    if value is None or value.shape is None or len(node.inputs) < 4:
+        return None
+    given = [*map(integers, node.inputs[1:4])]
+    given.append(integers(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else [1])
+    numbers = [found[0] for found in given if found is not None and len(found) == 1]
+    if len(numbers) < len(given):
+        return None
+    begin, end, axis, step = numbers
+    axis %= len(value.shape)
+    size = value.shape[axis]
+    if not isinstance(size, int) or step < 1:
+        return None
+    begin, end, _ = slice(begin, end).indices(size)
+    return Taken(axis, begin, end, step)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.products import integers
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
-from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, rank
+from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, rank, taken
 from onnxtrain.types import OWN
 
 
@@ -66,29 +65,10 @@ def _part(value: ir.Value) -> tuple[ir.Value, tuple[int, int], ir.Node] | None:
             return None
         start = sum(known[: node.outputs.index(value)])
         return x, (start, start + known[node.outputs.index(value)]), node
-    given = [_one(number) for number in _slice(node)]
-    if None in given:
+    part = taken(node)
+    if part is None or part.step != 1 or not is_last_axis(x, part.axis):
         return None
-    begin, end, axis, step = (n for n in given if n is not None)
-    if step != 1 or not is_last_axis(x, axis):
-        return None
-    return x, slice(begin, end).indices(size)[:2], node
-
-
-def _slice(node: ir.Node) -> Iterator[ir.Value | int | None]:
-    """Begin, end, axis and step of a Slice; older ones have them as attributes and are left."""
-    count = len(node.inputs)
-    yield node.inputs[1] if count > 1 else None
-    yield node.inputs[2] if count > 2 else None
-    yield node.inputs[3] if count > 3 else None
-    yield node.inputs[4] if count > 4 and node.inputs[4] is not None else 1
-
-
-def _one(value: ir.Value | int | None) -> int | None:
-    if value is None or isinstance(value, int):
-        return value
-    found = integers(value)
-    return found[0] if found is not None and len(found) == 1 else None
+    return x, (part.begin, part.end), node
 
 
 def _width(value: ir.Value | None) -> int | None:

@@ -6,15 +6,14 @@ Slices that take every second element and the others (or every third ...) divide
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import take_over
-from onnxtrain.graph.products import integers
-from onnxtrain.transforms.fusion.reading import is_op
+from onnxtrain.transforms.fusion.reading import is_op, taken
 from onnxtrain.transforms.fusion.report import Fused, Report
 
 NAME = "SlicedSplit"
@@ -22,8 +21,7 @@ _SIZES_AS_INPUT = 13
 """From this opset on Split takes the sizes of its parts, and Squeeze its axes, as an input."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What a Slice takes along its one axis."""
 
     node: ir.Node
@@ -53,28 +51,11 @@ def _groups(value: ir.Value, graph: ir.Graph) -> Iterator[list[_Part]]:
     """Slices of a value by axis and step, in order."""
     found: dict[tuple[int, int], list[_Part]] = {}
     for reader, index in value.uses():
-        part = _part(reader, value) if index == 0 and reader.graph is graph else None
-        if part is not None:
-            found.setdefault((part.axis, part.step), []).append(part)
+        part = taken(reader) if index == 0 and reader.graph is graph else None
+        if part is not None and not reader.outputs[0].is_graph_output():
+            found.setdefault((part.axis, part.step), []).append(_Part(reader, *part))
     for parts in found.values():
         yield sorted(parts, key=lambda part: part.begin)
-
-
-def _part(node: ir.Node, value: ir.Value) -> _Part | None:
-    """What a Slice along one axis of known size takes; None if it is something else."""
-    if not is_op(node, "Slice") or value.shape is None or len(node.inputs) < 4:
-        return None
-    given = [integers(each) if each is not None else None for each in node.inputs[1:]]
-    numbers = [[1] if each is None and at == 3 else each for at, each in enumerate(given)]
-    if any(each is None or len(each) != 1 for each in numbers):
-        return None
-    begin, end, axis, *rest = (each[0] for each in numbers if each)
-    axis, step = axis % len(value.shape), rest[0] if rest else 1
-    size = value.shape[axis]
-    if not isinstance(size, int) or step < 1 or node.outputs[0].is_graph_output():
-        return None
-    begin, end, _ = slice(begin, end).indices(size)
-    return _Part(node, axis, begin, end, step)
 
 
 def _is_all(parts: Sequence[_Part], value: ir.Value) -> bool:
