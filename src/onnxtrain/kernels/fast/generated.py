@@ -113,6 +113,26 @@ class Term(NamedTuple):
         return [number for needed, number in values if needed]
 
 
+class Layout(NamedTuple):
+    """How a chain goes over inputs of certain shapes and strides.
+
+    Attributes:
+        shape: That of the output.
+        like: The number of the input whose layout the output has, None for the usual one.
+        forms: How each input is read.
+        numbers: What a kernel for that is given.
+        group: Elements of a group, if there are groups.
+        near: Whether 32 bits are enough for all places.
+    """
+
+    shape: tuple[int, ...]
+    like: int | None
+    forms: Forms
+    numbers: tuple[int, ...]
+    group: tuple[int, ...]
+    near: bool
+
+
 def takes(inputs: Sequence[Tensor]) -> bool:
     """Whether one kernel serves such inputs: of one type, and so many as pay for it."""
     first, differentiated = inputs[0], torch.is_grad_enabled()
@@ -120,54 +140,75 @@ def takes(inputs: Sequence[Tensor]) -> bool:
         return False
     if any(not x.is_cuda or (differentiated and x.requires_grad) for x in inputs):
         return False  # autograd cannot go back through Triton
-    shape, like = _result(inputs)
-    count = math.prod(shape)
-    if count < fast.SMALLEST:
-        return False
-    terms = [_terms(x, shape, _order(like)) for x in inputs]
-    near = count < FARTHEST and all(_distance(found) < FARTHEST for found in terms)
-    return near or all(map(_is_plain, terms))
+    found = _layout(inputs)
+    return math.prod(found.shape) >= fast.SMALLEST and (found.near or not found.group)
 
 
 def run(lines: Sequence[Line], inputs: Sequence[Tensor]) -> Tensor:
     """What the last line gives."""
-    shape, like = _result(inputs)
-    out = torch.empty_like(like) if like.shape == shape else like.new_empty(shape)
-    terms = [_terms(x, shape, _order(out)) for x in inputs]
-    numbers = [number for found in terms for term in found for number in term.numbers()]
-    forms = tuple(tuple(term.form for term in found) for found in terms)
-    chain = _generated(tuple(lines), forms)
-    group = () if all(map(_is_plain, terms)) else (_group(terms),)
+    found = _layout(inputs)
+    if found.like is None:
+        out = inputs[0].new_empty(found.shape)
+    else:
+        out = torch.empty_like(inputs[found.like])
+    chain = _generated(tuple(lines), found.forms)
     chain[(cdiv(out.numel(), BLOCK),)](
-        out, *inputs, out.numel(), *numbers, BLOCK, *group, num_warps=WARPS
+        out, *inputs, out.numel(), *found.numbers, BLOCK, *found.group, num_warps=WARPS
     )
     return out
 
 
-def _result(inputs: Sequence[Tensor]) -> tuple[torch.Size, Tensor]:
-    """Shape of the output, and a tensor that lies as it will.
+def _layout(inputs: Sequence[Tensor]) -> Layout:
+    return layout_of(tuple([(tuple(x.shape), x.stride()) for x in inputs]))
 
-    That is the first input of this shape that lies without holes. If there is none it has no shape.
+
+@functools.lru_cache(1024)
+def layout_of(given: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]) -> Layout:
+    """For inputs of these shapes and strides.
+
+    The output lies as the first of them that has its shape and no holes.
     """
-    shape = torch.broadcast_shapes(*(x.shape for x in inputs))
-    for x in inputs:
-        if x.shape == shape and x.permute(_order(x)).is_contiguous():
-            return shape, x
-    return shape, inputs[0].new_empty(())
+    shape = tuple(torch.broadcast_shapes(*(sizes for sizes, _ in given)))
+    whole = (i for i, one in enumerate(given) if one[0] == shape and _is_dense(*one))
+    like = next(whole, None)
+    order = range(len(shape)) if like is None else _order(given[like][1])
+    terms = [_terms(sizes, strides, shape, order) for sizes, strides in given]
+    plain = all(term.form == _PLAIN for found in terms for term in found)
+    farthest = max(_distance(found) for found in terms)
+    return Layout(
+        shape,
+        like,
+        tuple(tuple(term.form for term in found) for found in terms),
+        tuple(number for found in terms for term in found for number in term.numbers()),
+        () if plain else (_group(terms),),
+        max(farthest, math.prod(shape)) < FARTHEST,
+    )
 
 
-def _order(x: Tensor) -> list[int]:
+def _order(strides: Sequence[int]) -> list[int]:
     """Axes as they lie in memory."""
-    strides = x.stride()
-    return sorted(range(x.ndim), key=lambda axis: -strides[axis])
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 
-def _terms(x: Tensor, shape: torch.Size, order: Sequence[int]) -> list[Term]:
+def _is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements lie without holes, whatever the order of the axes."""
+    below = 1
+    for axis in reversed(_order(strides)):
+        if sizes[axis] > 1 and strides[axis] != below:
+            return False
+        below *= sizes[axis]
+    return True
+
+
+def _terms(
+    sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int], order: Sequence[int]
+) -> list[Term]:
     """Where the elements of an input lie that belong to those of the output, in its order."""
-    spread = x.expand(shape)
+    lead = len(shape) - len(sizes)
     axes: list[tuple[int, int]] = []
-    for axis in order or range(len(shape)):
-        size, stride = shape[axis], spread.stride(axis)
+    for axis in order:
+        size, own = shape[axis], axis - lead
+        stride = 0 if own < 0 or sizes[own] == 1 else strides[own]
         if size == 1:
             continue
         if axes and axes[-1][1] == stride * size:
@@ -180,11 +221,6 @@ def _terms(x: Tensor, shape: torch.Size, order: Sequence[int]) -> list[Term]:
             found.append(Term(below, size, stride, place == 0))
         below *= size
     return found
-
-
-def _is_plain(terms: Sequence[Term]) -> bool:
-    """Whether an input is a number, or read as the output is written."""
-    return all(term.form == _PLAIN for term in terms)
 
 
 def _distance(terms: Sequence[Term]) -> int:
