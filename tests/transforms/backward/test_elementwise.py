@@ -85,10 +85,11 @@ def test_what_is_no_chain_stays(body: str) -> None:
     assert [node.op_type for node in model.graph] == before
 
 
-def test_a_choice_is_not_cut_in_two() -> None:
+@pytest.mark.parametrize("lines", [15, 20, 2000])
+def test_a_choice_is_not_cut_in_two(lines: int) -> None:
     """What a chain would have to read of another must be numbers."""
-    conditions = "t0 = Greater(x, y) " + "".join(f"t{i + 1} = Not(t{i}) " for i in range(20))
-    model = prepare(load_model(_model(f"{conditions} w = Where(t20, x, y) z = Neg(w)")))
+    conditions = "t0 = Greater(x, y) " + "".join(f"t{i + 1} = Not(t{i}) " for i in range(lines))
+    model = prepare(load_model(_model(f"{conditions} w = Where(t{lines}, x, y) z = Neg(w)")))
     assert join_elementwise(model) == 0
 
 

@@ -64,15 +64,21 @@ def _fits(node: ir.Node) -> bool:
     return out.dtype in FLOATS and all(v is not None and v.dtype == out.dtype for v in given)
 
 
-def _is_condition(value: ir.Value, reader: ir.Node, dtype: ir.DataType | None) -> bool:
-    """Whether a truth value comes of comparing numbers of a type, for one reader of its shape."""
+def _is_condition(
+    value: ir.Value, reader: ir.Node, dtype: ir.DataType | None, room: int = MOST_LINES
+) -> bool:
+    """Whether a truth value comes of comparing numbers of a type, for one reader of its shape.
+
+    One that as many lines as there is room for do not reach down to does not.
+    """
     node = value.producer()
-    if node is None or node.domain != ONNX or not _is_inside(value, reader):
+    if node is None or node.domain != ONNX or not room or not _is_inside(value, reader):
         return False
     if node.op_type in _COMPARE:
         return all(v is not None and v.dtype == dtype for v in node.inputs)
     decides = node.op_type in _DECIDE
-    return decides and all(v is not None and _is_condition(v, node, dtype) for v in node.inputs)
+    given = [v for v in node.inputs if v is not None]
+    return decides and all(_is_condition(v, node, dtype, room - 1) for v in given)
 
 
 def _is_inside(value: ir.Value, reader: ir.Node) -> bool:
