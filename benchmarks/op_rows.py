@@ -325,13 +325,14 @@ def optimizer_rows() -> Iterator[Row]:
     for twin, gradient in zip(twins, gradients, strict=True):
         twin.grad = gradient.clone()
     fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=weights[0].is_cuda)
+    default = torch.optim.AdamW(twins, lr=1e-4)
     yield Row(
         "AdamW",
         f"{total / 1e6:.0f}M parameters",
         F32,
         28 * total,
         lambda: adam_w_optimizer(1e-4, 3, weights, gradients, firsts, seconds),
-        {"torch fused": fused.step},
+        {"torch fused": fused.step, "torch": default.step},
     )
     # a limit below that of the call before: gradients that are short enough would not be written
     limits = (0.1 * 0.999**call for call in itertools.count())

@@ -77,13 +77,14 @@ UNCOMPILED = {"update", "lamb", "gather", "optimizer", "conv", "concat", "list",
 """Families without peers that torch.compile makes."""
 
 
-OURS = ""
-"""Name of our call among those of the peers."""
+OURS, DEFAULT = "", "torch"
+"""Names of our call among those of the peers, and of what torch's modules and optimizers run."""
 SHORT, IN_A_ROW, ROUNDS = 0.015, 32, 9
 """Milliseconds below which calls are replayed in a row, how many, and how often all are timed."""
 MEANS = {
     "times faster": "the best peer",
     "times torch": "torch's own operators",
+    "times default": "those of torch that it runs unasked",
     "times faster recorded": "the best peer, replayed from a CUDA graph",
     "times torch recorded": "torch's own operators, replayed from a CUDA graph",
 }
@@ -145,6 +146,7 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
         "peer recorded ms": round(again[best_peer(again)], 5) if len(again) > 1 else "",
         "times faster recorded": ratio(again),
         "times torch recorded": ratio(eager(again)),
+        "times default": ratio({name: times[name] for name in (OURS, DEFAULT) if name in times}),
         "error": f"{wrong:.1e}",
     }
 

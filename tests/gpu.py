@@ -3,8 +3,9 @@
 python tests/gpu.py [--processes 14] [--sanitize] [-k WHICH] [--logs FOLDER] [files of tests]
 
 Starting and compiling takes a CPU most of the time, so that a GPU serves many processes. Nothing
-but pytest is needed. ``--sanitize`` runs the tests of the Triton kernels under compute-sanitizer
-afterwards, one process for each file and tool; kernels are compiled by then.
+but pytest is needed; onnxtrain need not be installed. ``--sanitize`` runs the tests of the Triton
+kernels under compute-sanitizer afterwards, one process for each file and tool; kernels are compiled
+by then.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Job:
         """Whether it went well, and what was counted, or the last lines."""
         log = folder / f"{re.sub(r'[^a-z0-9]+', '-', self.title)}.log"
         with log.open("w") as out:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", **self.settings}
+            paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+            shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+            environment = {**os.environ, **shared, **self.settings}
             done = subprocess.run(
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
             )

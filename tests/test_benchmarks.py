@@ -195,11 +195,17 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     row = Row("Gelu", "(8, 8)", torch.float32, 200, lambda: None, {})
     found = ops.measured(row, speed=1e6)
     assert (found["ms"], found["of copy"], found["best peer"]) == (0.2, 1.0, "torch.compile")
-    assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 3.0, 3.0]
+    assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, 3.0, 3.0]
     assert (found["recorded ms"], found["peer recorded ms"]) == (0.1, 0.3)
     monkeypatch.setattr(ops, "replayed", lambda row: {"": 0.1})
     alone = ops.measured(row, speed=1e6)
-    assert [alone[column] for column in ops.MEANS] == [0.5, 2.0, "", ""]
+    assert [alone[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, "", ""]
+    faster = {"": 0.2, "torch index_add": 0.3}
+    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: {**times, **faster})
+    asked = ops.measured(row, speed=1e6)
+    assert (asked["times torch"], asked["times default"]) == (1.5, 2.0)
+    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: faster)
+    assert ops.measured(row, speed=1e6)["times default"] == ""
     assert alone["recorded ms"] == 0.1
     ops.print_means([found, {**found, "times faster": 2.0}, alone])
     assert "geometric mean of 3 rows: 0.79 times" in capsys.readouterr().out

@@ -66,7 +66,8 @@ def stand_in(capability: int) -> None:
     torch.cuda.is_current_stream_capturing = lambda: False
     torch.cuda.get_device_capability = lambda *_: divmod(capability, 10)
     load("launch").shared_memory = load("norm_grad").shared_memory = lambda _: room
-    load("batch_norm_clusters").largest = lambda _: 16 if capability >= 90 else 1
+    for name in ("batch_norm_clusters", "softmax_columns"):
+        load(name).largest = lambda _: 16 if capability >= 90 else 1
 
 
 def calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
@@ -93,6 +94,9 @@ def _softmaxes(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
         t = new(*shape)
         yield lambda t=t, axis=axis: forward.softmax(t, axis, log=False)
         yield lambda t=t, axis=axis: backward.softmax_grad(t, t, axis, log=True)
+    for size in (1024, 2048):  # for clusters
+        t = new(1, size, 1 << 22 >> 10)
+        yield lambda t=t: backward.softmax_grad(t, t, 1, log=False)
     t = new(64, 128)
     yield lambda: biased.bias_softmax(t, t[:4], True)
     yield lambda: biased.bias_softmax_dropout(t, t[:4], True, 0.1, 7, None)

@@ -27,10 +27,12 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_held_grad,
 )
 from onnxtrain.kernels.fast.cluster import InClusters, largest
-from onnxtrain.kernels.fast.cluster_pairs import COLUMNS, opened, swapped
+from onnxtrain.kernels.fast.cluster_pairs import opened, swapped
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import both_sums, cdiv, multiprocessors, power, warps
 
+CHANNELS = 16
+"""Channels of a program."""
 LEAST = {2: 512, 4: 1024}
 """Fewest elements of a channel, by the bytes of one: of less than that a program holds all."""
 ROWS, FEWER_ROWS = 256, 128
@@ -153,7 +155,7 @@ def takes(x: Tensor, last: bool) -> bool:
     """Whether a cluster holds the channels that it is for."""
     if not last or x.numel() > ALL or largest(x.device) == 1:
         return False
-    at_once = cdiv(x.shape[1], COLUMNS) * largest(x.device) <= multiprocessors(x.device)
+    at_once = cdiv(x.shape[1], CHANNELS) * largest(x.device) <= multiprocessors(x.device)
     return LEAST[x.dtype.itemsize] <= _rows(x) <= (MOST_AT_ONCE if at_once else MOST)
 
 
@@ -165,11 +167,11 @@ def _rows(x: Tensor) -> int:
 @functools.lru_cache(1024)
 def _cut(rows: int, channels: int, device: torch.device) -> Cut:
     """As many programs as have rows to hold, more of them while there is room."""
-    room = max(1, multiprocessors(device) // cdiv(channels, COLUMNS))
+    room = max(1, multiprocessors(device) // cdiv(channels, CHANNELS))
     more = min(power(cdiv(rows, FEWER_ROWS)), 1 << room.bit_length() - 1)
     programs = min(largest(device), max(power(cdiv(rows, ROWS)), more))
     part = power(cdiv(rows, programs))
-    return Cut(programs, part, COLUMNS, max(WARPS, warps(part * COLUMNS, PER_THREAD)))
+    return Cut(programs, part, CHANNELS, max(WARPS, warps(part * CHANNELS, PER_THREAD)))
 
 
 def train(
@@ -187,7 +189,7 @@ def train(
     y = torch.empty_like(x)
     found = torch.empty((3, channels), dtype=torch.float32, device=x.device)
     moved = running or Running(scale, scale, 0.0, 0.0)
-    _train_clusters[(cdiv(channels, COLUMNS),)](
+    _train_clusters[(cdiv(channels, CHANNELS),)](
         *(y, found, x, scale, shift, x if residual is None else residual),
         *(moved.mean, moved.variance, rows, channels),
         *(epsilon, moved.momentum, moved.unbiased),
@@ -207,6 +209,6 @@ def grad(
     """Write dx, dscale and dbias, of scale, shift, mean and 1 / deviation."""
     rows, channels = _rows(x), x.shape[1]
     *cut, warped = _cut(rows, channels, x.device)
-    _grad_clusters[(cdiv(channels, COLUMNS),)](
+    _grad_clusters[(cdiv(channels, CHANNELS),)](
         *(*results, dy, x, *line, rows, channels), *(relu, *cut), num_warps=warped
     )

@@ -9,18 +9,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-COLUMNS = 16
-"""Most columns of a program."""
 HEAD = tl.constexpr(16)
 """Bytes before the pairs, in which the barrier is."""
 
 
 @triton.jit
 def opened(P: tl.constexpr, C: tl.constexpr):
-    """Where this program's box is, for the pairs of P programs with C columns, and its own."""
+    """Where this program's box is, for the pairs of P programs with C columns, and its own.
+
+    There is room for those of 16 programs with 32 columns.
+    """
     return tl.inline_asm_elementwise(
         """{
-        .shared .align 16 .b8 boxes[2192];
+        .shared .align 16 .b8 boxes[4368];
         .reg .pred first;
         .reg .u32 thread;
         mov.u32 thread, %tid.x;

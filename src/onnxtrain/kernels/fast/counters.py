@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 from triton.runtime import driver
 
@@ -53,3 +55,28 @@ def _zeros(count: int, device: torch.device) -> Tensor:
 
 
 ZEROS = Zeros()
+
+
+@triton.jit
+def come(counters):
+    """Say that a program has stored what others wait for; how many have said so."""
+    tl.debug_barrier()
+    return tl.atomic_add(counters, 1, sem="acq_rel") + 1
+
+
+@triton.jit
+def meet(counters, expected):
+    """Wait until so many programs have come, and see what they have stored."""
+    arrived = come(counters)
+    while arrived < expected:
+        arrived = tl.atomic_add(counters, 0, sem="acquire")
+    tl.debug_barrier()
+
+
+@triton.jit
+def leave(counters):
+    """Who leaves last makes the counters zero again for the next launch."""
+    tl.debug_barrier()
+    if tl.atomic_add(counters + 1, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+        tl.store(counters, 0)
+        tl.store(counters + 1, 0)

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.counters import come, leave, meet
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.scratch import MEMORY
+from onnxtrain.kernels.fast.shares import announce, overlaps
 
 DIGIT = 6
 """At most so many bits of an index are looked at together."""
@@ -177,22 +179,6 @@ def _place(
 
 
 @triton.jit
-def _come(counters):
-    """Say that a program has stored what others wait for; how many have said so."""
-    tl.debug_barrier()
-    return tl.atomic_add(counters, 1, sem="acq_rel") + 1
-
-
-@triton.jit
-def _meet(counters, expected):
-    """Wait until so many programs have come, and see what they have stored."""
-    come = _come(counters)
-    while come < expected:
-        come = tl.atomic_add(counters, 0, sem="acquire")
-    tl.debug_barrier()
-
-
-@triton.jit
 def zero_rows(cleared, row, wanted, columns, column, R: tl.constexpr, C: tl.constexpr):
     """Zeros in some columns of the wanted ones among these rows."""
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
@@ -240,15 +226,6 @@ def _clear(
             zero_rows(cleared, row, wanted, columns, first + tl.arange(0, C), R, C)
 
 
-@triton.jit
-def _leave(counters):
-    """Who leaves last makes the counters zero again for the next launch."""
-    tl.debug_barrier()
-    if tl.atomic_add(counters + 1, 1, sem="acq_rel") == tl.num_programs(0) - 1:
-        tl.store(counters, 0)
-        tl.store(counters + 1, 0)
-
-
 @Compiled
 @triton.jit(do_not_specialize=["count", "rows", "programs", "blocks"])
 def _sort(
@@ -269,6 +246,7 @@ def _sort(
     FROM: tl.constexpr,
     TO: tl.constexpr,
     CLEARS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
     S: tl.constexpr,
@@ -280,6 +258,8 @@ def _sort(
 
     The numbers are those to spare, tables of counts, and a mark for each row.
     """
+    # all programs have begun when what follows takes its place, so it does not keep one from that
+    announce(OVERLAPS)
     sorters = programs if FROM < TO else 0
     if tl.program_id(0) < sorters:
         for step in tl.static_range(FROM, TO):
@@ -305,15 +285,15 @@ def _sort(
                     K,
                 )
             if step + 1 < TO:
-                _meet(counters, (step + 1) * programs)
+                meet(counters, (step + 1) * programs)
             elif CLEARS and TO == 2 and FROM == 0:
-                _come(counters)
+                come(counters)
     elif CLEARS:
         marks = numbers + spare + (PASSES - 1) * programs * ((1 << BITS) // 2)
         known: tl.constexpr = FROM == TO
         _clear(cleared, marks, counters, sorters, programs, rows, columns, blocks, known, R, C)
     if FROM + 1 < TO:
-        _leave(counters)
+        leave(counters)
 
 
 class Plan(NamedTuple):
@@ -377,6 +357,7 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
             begin,
             end,
             columns > 0,
+            overlaps(device),
             plan.block,
             MOVED // COMPARED,
             COMPARED,

@@ -14,10 +14,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
 
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import SHORT, Sorted, in_order, zero_rows
+from onnxtrain.kernels.fast.shares import overlaps
 
 CHUNK, SPANS = 16, 2048
 """Rows whose runs a program adds up, and most spans after which runs are cut."""
@@ -204,6 +206,7 @@ def _sums(
     marks: tl.int32,
     blocks: tl.int32,
     ADDED: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
     F: tl.constexpr,
@@ -212,6 +215,8 @@ def _sums(
     Z: tl.constexpr,
 ):
     """Runs that begin in a chunk; the first programs take those that a span begins within."""
+    if OVERLAPS:
+        gdc_wait()
     spans = tl.cdiv(count, W)
     strips = tl.cdiv(columns, C)
     strip = tl.program_id(0) % strips
@@ -284,6 +289,7 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
     # half as many where registers hold what is there as well
     chunk = CHUNK if base is None else CHUNK // 2
     programs, blocks = spans + cdiv(total, chunk), cdiv(found.uncleared, CLEARED)
+    overlapping = overlaps(values.device)
     # every other program clears until all rows are cleared
     _sums[(strips * (blocks + max(programs, blocks)),)](
         out,
@@ -297,6 +303,7 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
         found.marks,
         blocks,
         base is not None,
+        overlapping,
         chunk,
         span,
         min(power(spans), FIRSTS),
@@ -304,6 +311,7 @@ def sum_rows(indices: Tensor, values: Tensor, count: int, base: Tensor | None = 
         width,
         CLEARED,
         num_warps=WARPS[size],
+        **({"launch_pdl": True} if overlapping else {}),
     )
     return out
 

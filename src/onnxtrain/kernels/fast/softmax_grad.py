@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import softmax_shifted
+from onnxtrain.kernels.fast import softmax_columns, softmax_shifted
 from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import (
     LONGEST_ROW_OF_ONE,
@@ -155,8 +155,11 @@ def takes(y: Tensor, axis: int) -> bool:
     if inner == 1:
         cut = parts_of(size, PART, LONGEST_PART[of], (PART, CLUSTER), y.device)
         return cut.at_once or fits(cut.number, y, 3)
-    tall, _ = tile_of(y, size, inner, TILE[of])
-    return fits(cdiv(size, tall), y, 1) and one_of_few(size, inner)
+    if softmax_columns.cut_of(y, size, inner) is None:
+        tall, _ = tile_of(y, size, inner, TILE[of])
+        if not fits(cdiv(size, tall), y, 1):
+            return False
+    return one_of_few(size, inner)
 
 
 def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
@@ -202,6 +205,10 @@ def _long_rows(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
 
 
 def _other_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, inner: int, log: bool) -> None:
+    cut = softmax_columns.cut_of(y, size, inner)
+    if cut is not None:
+        softmax_columns.softmax_grad(dx, dy, y, size, inner, cut, log)
+        return
     of = y.dtype.itemsize
     tall, wide = tile_of(y, size, inner, TILE[of])
     parts = cdiv(size, tall)
