@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 
 from onnxtrain.kernels.fast import load
 from onnxtrain.kernels.fast.launcher import types_of
+from onnxtrain.kernels.math.chain import parsed
 
 SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 120: 99 << 10}
 """Bytes of memory that a program may have, where these are not 227 KB."""
@@ -81,6 +82,7 @@ def calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
     yield from _normalizations(x, row, wide)
     yield from _losses(new(64, 1000), new(2, 50304), wide)
     yield from _elements(x, row)
+    yield from _chains(x, row, new(2, 64, 8, 8))
     yield from _codecs(x)
     yield from _images(new)
     yield from _places(new)
@@ -150,6 +152,15 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
     yield lambda: load("sums").drop_grad(x, x > 0, 0.1)
     yield lambda: drops.drop(x, 0.1, 7, None, bias=row, residual=x)
     yield lambda: drops.drop_grad(x, x > 0, 0.1)
+
+
+def _chains(x: Tensor, row: Tensor, image: Tensor) -> Iterator[Callable[[], Any]]:
+    """Kernels that are generated: inputs as the output, as its last axis, and spread otherwise."""
+    chains, channels = load("generated"), image[:, :, :1, :1]
+    last = image.contiguous(memory_format=torch.channels_last)
+    every = "Mul 0 1; Sigmoid 2; SigmoidGrad 2 3; Sqrt 4; Div 5 0; Greater 5 6; Where 7 0 6"
+    for inputs in ([x, x], [x, row], [x.t(), row[:64]], [image, channels], [last, channels]):
+        yield lambda inputs=inputs: chains.run(parsed(every), inputs)
 
 
 def _codecs(x: Tensor) -> Iterator[Callable[[], Any]]:

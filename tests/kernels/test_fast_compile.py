@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).with_name("compile_for.py")
 
 
 def _kernels(capability: int) -> set[str]:
-    """All of them by module and name; clusters, which not all GPUs have, may have their own."""
+    """All by module and name, generated ones too; clusters, which not all GPUs have, have more."""
     found = {
         f"{module}.{name}": kernel.function
         for _, module, _ in pkgutil.iter_modules(fast.__path__)
@@ -26,6 +26,7 @@ def _kernels(capability: int) -> set[str]:
         if isinstance(kernel, Compiled | Parted)
     }
     alone = {name for name, function in found.items() if not isinstance(function, InClusters)}
+    alone.add("generated.chain")
     clusters = (f.function.fn for f in found.values() if isinstance(f, InClusters))
     inner = {f"{f.__module__.rpartition('.')[2]}.{f.__name__}" for f in clusters}
     return alone | inner if capability >= 90 else alone
