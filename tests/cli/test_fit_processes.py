@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 import onnxtrain
 from cli.small import classifier, samples
 from cli.started import start
-from onnxtrain.cli import app, loop, ranks
+from onnxtrain.cli import app, loop, processes, ranks
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.testing.processes import attempt_world, run_world
@@ -207,8 +208,29 @@ def test_processes_are_started_by_an_option(folder, capfd, monkeypatch):
 def test_batches_too_small_to_share_start_no_process(folder, cli, monkeypatch, line, cure):
     onnx.save(classifier(batch=4), "fixed.onnx")
     monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(processes, "cores", lambda: 64)
     output = cli(*line, code=1)
     assert "cannot be shared by" in output and f"give  {cure}  or more, or start fewer" in output
+
+
+def test_more_processes_than_a_machine_can_run_are_not_started(folder, cli, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(processes, "cores", lambda: 3)
+    for batch in ("32", "500"):
+        output = cli(*FIT, "--batch-size", batch, "--processes", "500", code=1)
+        assert "500 processes are too many for this machine, which has 3 cores" in output
+        assert "give  --processes 3, say" in output
+    monkeypatch.undo()
+    assert processes.cores() >= 1
+
+
+def test_more_processes_than_gpus_are_not_started(folder, cli, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(processes, "checked_device", lambda name: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    output = cli(*FIT, "--device", "cuda", "--processes", "3", code=1)
+    assert "3 processes need a GPU each, this machine has 2" in output
+    assert "give  --processes 2, or  --device cpu" in output
 
 
 def test_what_no_process_could_do_starts_none(folder, cli, monkeypatch):

@@ -226,6 +226,11 @@ def test_a_scale_does_not_make_results_larger(op: str) -> None:
         one(op, x, np.ones((3, 2), np.float32), **({} if op == "PRelu" else {"axis": 1}))
 
 
+def test_axes_that_a_tensor_does_not_have_are_told() -> None:
+    with pytest.raises(NodeError, match=r"axes are \[0, 5\], must be from -3 to 2"):
+        one("MeanVarianceNormalization", np.ones((2, 3, 1), np.float32), axes=[0, 5])
+
+
 def test_the_rest_of_floating_point_numbers() -> None:
     a, b = f32(7.5, -7.5, 7.5, -7.5, 5, INF, NAN, 1), f32(3, 3, -3, -3, INF, 2, 2, 0)
     with np.errstate(all="ignore"):

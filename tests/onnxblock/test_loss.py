@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -221,6 +223,21 @@ def test_existing_target_is_used(echo: Any, forward: Any, run: Any) -> None:
     assert [value.name for value in model.graph.input] == ["y_in", "z_in"]
     x, z = np.ones((2, 4), np.float32), np.full((2, 4), 4, np.float32)
     assert run(model, x, z) == [3.0]
+
+
+@pytest.mark.parametrize("shape", [("b", 1), (4,), (), (1, 4, 4)], ids=str)
+def test_an_existing_target_of_another_shape_is_told(shape: Any, echo: Any, forward: Any) -> None:
+    shown = str(list(shape)).replace("'", "")
+    told = f"target 'z' has shape {shown} and prediction 'y' [b, 4]: the loss broadcasts them"
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        forward(echo(y=("b", 4), z=shape), loss.MSELoss(), "y", "z")
+
+
+@pytest.mark.parametrize("shape", [("c", 4), (3, "d")], ids=str)
+def test_an_existing_target_that_may_fit_is_not(shape: Any, echo: Any, forward: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forward(echo(y=("b", 4), z=shape), loss.MSELoss(), "y", "z")
 
 
 def test_target_without_a_name_gets_one(echo: Any) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onnxtrain.cli import paths
 from onnxtrain.cli.console import fail
+from onnxtrain.cli.device import checked_device
 from onnxtrain.cli.ranks import is_started
 from onnxtrain.cli.stop import wishes
 from onnxtrain.errors import OptionError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 GRACE = 30.0
 """Seconds that processes have to end after another one failed."""
+MOST_ON_A_CORE = 4
+"""More processes than cores only wait for each other; some are allowed, to try things out."""
 _PAUSE = 0.05
 
 
@@ -37,18 +40,50 @@ def check(asked: Run, count: int) -> None:
     """Refuse what the processes would refuse, as far as the model's inputs tell, before they start.
 
     Raises:
-        OnnxTrainError: if files are wrong, or a batch has too few samples for all processes.
+        OnnxTrainError: if files are wrong, a batch has too few samples for all processes, or the
+            machine has no room for them.
     """
     from onnxtrain.cli.feeding import batch_size
     from onnxtrain.graph.load import load_model
 
     paths.check(asked)
+    check_room(asked.device, count)
     graph = load_model(asked.model).graph
     fed = [v for v in graph.inputs if v.name not in graph.initializers and v.uses()]
     firsts = {v.shape[0] if isinstance(v.shape[0], int) else None for v in fed if v.shape}
     # inputs that differ may be some that the loss does not need: the processes will see
     size, fixed = batch_size(firsts if len(firsts) == 1 else (), asked.batch_size)
     check_share(size * asked.accumulate, size if fixed else 1, count)
+
+
+def check_room(device: str | None, count: int) -> None:
+    """Refuse more processes than this machine has GPUs, or many more than it has cores.
+
+    Raises:
+        OnnxTrainError: if there are, or the device is not there.
+    """
+    if device != "cpu" and checked_device(device).startswith("cuda"):
+        import torch
+
+        gpus = torch.cuda.device_count()
+        if count > gpus:
+            raise OptionError(
+                f"{count} processes need a GPU each, this machine has {gpus}\n"
+                f"  give  --processes {gpus}, or  --device cpu"
+            )
+    elif count > MOST_ON_A_CORE * cores():
+        raise OptionError(
+            f"{count} processes are too many for this machine, which has {cores()} cores\n"
+            f"  give  --processes {max(cores(), 2)}, say, or start them on several machines by "
+            "torchrun"
+        )
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_share(samples: int, unit: int, count: int) -> None:

@@ -17,6 +17,8 @@ from onnxtrain.types import MS, OWN, DataType
 
 PER_CHANNEL = [0, 2]
 """Axes of [N, C, ...] to sum over for one value per channel."""
+ALL_BUT_CHANNELS = (0, 2, 3)
+"""Axes that MeanVarianceNormalization reduces by default."""
 
 
 @gradient("BatchNormInternal", domain=MS, all_outputs=True)
@@ -242,7 +244,12 @@ def group_normalized(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 def mean_variance_normalization(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """y = c/(σ + ε) with c = x - mean: (dy - mean(dy))/(σ + ε) - c·mean(dy·c)/(σ(σ + ε)²)."""
     (x,) = operands(node)
-    axes = attribute(node, "axes", (0, 2, 3))
+    axes = attribute(node, "axes", ALL_BUT_CHANNELS)
+    if tuple(axes) == ALL_BUT_CHANNELS:  # of a tensor with fewer axes: those that there are
+        rank = rank_of(x)
+        if rank is None:
+            return pulled_back(op, node, [dy])
+        axes = [axis for axis in axes if axis < rank]
     centered = op.Sub(x, op.reduce("ReduceMean", x, axes))
     sigma = op.Sqrt(op.reduce("ReduceMean", op.Mul(centered, centered), axes))
     inverse = op.Reciprocal(op.Add(sigma, op.scalar(1e-9, x)))

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.gradients.control_flow_body import deep
-from onnxtrain.gradients.control_flow_keep import SEQUENCES_SINCE, take_over
+from onnxtrain.gradients.control_flow_keep import (
+    SEQUENCES_SINCE,
+    held_as,
+    holdable,
+    take_over,
+    taken,
+)
 from onnxtrain.gradients.engine import carries_gradient, depends_on, is_nested
 from onnxtrain.gradients.known import need_rank
 from onnxtrain.gradients.rules import Grad, Pair, attribute, find_rule
@@ -21,8 +27,7 @@ _FAR = 2**62
 def keeps_sequences(op: Ops, node: ir.Node, xs: Sequence[ir.Value]) -> bool:
     """Whether the gradient of a scan by some values may have to keep sequences of its body."""
     body = node.attributes["body"].as_graph()
-    slices = list(body.inputs)[-attribute(node, "num_scan_inputs", 1) :]
-    if op.opset < SEQUENCES_SINCE or any(v.dtype == DataType.BFLOAT16 for v in slices):
+    if op.opset < SEQUENCES_SINCE:
         return False
     reached = depends_on(body, [*xs, *(v for v in body.inputs if carries_gradient(v))])
     crossed = [inner for inner in body if not reached.isdisjoint(reads(inner))]
@@ -41,7 +46,8 @@ class Converted:
 
     Attributes:
         loop: The loop.
-        split: By position among what is scanned, the node that makes the sequence.
+        split: By position among what is scanned: it, the same as a sequence holds it, and the node
+            that makes the sequence.
     """
 
     def __init__(self, op: Ops, node: ir.Node) -> None:
@@ -51,13 +57,14 @@ class Converted:
         given = [value for value in node.inputs[self.count :] if value is not None]
         before = Ops(op.graph, f"{op.prefix}scanned/")
         axes, back = (self._option(f"scan_input_{kind}", given) for kind in ("axes", "directions"))
-        sequences = [
-            before.SplitToSequence(value, axis=axis, keepdims=0)
-            for value, axis in zip(given, axes, strict=True)
-        ]
-        self.split = list(before.nodes)
-        for value, sequence in zip(given, sequences, strict=True):
-            sequence.type, sequence.shape = ir.SequenceType(ir.TensorType(value.dtype)), None  # type: ignore[arg-type]
+        sequences: list[ir.Value] = []
+        self.split: list[tuple[ir.Value, ir.Value, ir.Node]] = []
+        for value, axis in zip(given, axes, strict=True):
+            held = holdable(before, value)
+            sequence = before.SplitToSequence(held, axis=axis, keepdims=0)
+            sequence.type, sequence.shape = ir.SequenceType(ir.TensorType(held_as(value))), None
+            sequences.append(sequence)
+            self.split.append((value, held, before.nodes[-1]))
         trips = before.SequenceLength(sequences[0])
         last = before.Sub(trips, before.const(1)) if any(back) else None
         self._rewrite(sequences, back, last)
@@ -85,10 +92,9 @@ class Converted:
         old = list(body.inputs)[self.count :]
         body.inputs[:] = [step, going, *list(body.inputs)[: self.count]]
         for slice_, sequence, backwards in zip(old, sequences, back, strict=True):
-            taken = inner.SequenceAt(sequence, inner.Sub(last, step) if backwards else step)
-            taken.type, taken.shape = slice_.type, slice_.shape
-            body.outputs[:] = [taken if value is slice_ else value for value in body.outputs]
-            slice_.replace_all_uses_with(taken)
+            one = taken(inner, sequence, inner.Sub(last, step) if backwards else step, slice_)
+            body.outputs[:] = [one if value is slice_ else value for value in body.outputs]
+            slice_.replace_all_uses_with(one)
         body.outputs.insert(0, inner.Identity(going))
         first = next(iter(body), None)
         if first is None:
@@ -140,7 +146,7 @@ class Converted:
         rule = find_rule("", "Loop", self.op.opset)
         split = find_rule("", "SplitToSequence", self.op.opset)
         assert rule is not None and split is not None
-        made = {node.outputs[0]: node for node in self.split if node.inputs[0] in wanted}
+        made = {item[2].outputs[0]: item for item in self.split if item[0] in wanted}
         incoming = [
             dy if dy is None or index < self.count else self.turned_back(dy, index - self.count)
             for index, dy in enumerate(dys)
@@ -148,9 +154,10 @@ class Converted:
         found: list[Pair] = []
         for value, grad in rule.pairs(self.op, self.loop, incoming, [*wanted, *made]):
             if value in made:
-                found += split.pairs(self.op, made[value], [grad], wanted)
-            else:
-                found.append((value, grad))
+                value, held, node = made[value]
+                ((_, grad),) = split.pairs(self.op, node, [grad], [held])
+                grad = self.op.cast(grad, value)
+            found.append((value, grad))
         return found
 
 

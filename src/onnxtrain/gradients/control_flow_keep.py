@@ -1,7 +1,8 @@
 """What a loop keeps for its backward pass: values of every iteration, the last one on top.
 
 Where loops can carry sequences each value goes onto a stack (a sequence), so its shape may change
-from one iteration to the next. Older loops keep rows of a tensor.
+from one iteration to the next. Older loops keep rows of a tensor. Sequences of ONNX do not hold
+bfloat16: such values lie in them as float, which loses nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Stacks:
         self.body.extend(self.inner.nodes)
         self.loop, finals = self._extended()
         self.count = op.SequenceLength(finals[0])
-        rows = [op.SplitToSequence(dy, axis=0, keepdims=0) for _, dy in incoming]
+        rows = [op.SplitToSequence(holdable(op, dy), axis=0, keepdims=0) for _, dy in incoming]
         self.initial = [*finals, *rows]
         kept = [*(stack.value for stack in self.stacks), *(seed for seed, _ in incoming)]
         self.parameters = [
@@ -88,7 +89,7 @@ class Stacks:
         if lengths is not None:
             pushed = inner.SequenceConcat(carried, value, _domain=OWN)
         else:
-            pushed = inner.SequenceInsert(carried, value)
+            pushed = inner.SequenceInsert(carried, holdable(inner, value))
         pushed.type, pushed.shape = carried.type, None
         made = Stack(value, carried, pushed, lengths)
         self.stacks.append(made)
@@ -100,7 +101,7 @@ class Stacks:
         carried = len(body.inputs) - 2
         body.inputs.extend(stack.carried for stack in self.stacks)
         body.outputs[1 + carried : 1 + carried] = [stack.pushed for stack in self.stacks]
-        empty = [op.SequenceEmpty(dtype=int(_dtype(stack.value))) for stack in self.stacks]
+        empty = [op.SequenceEmpty(dtype=int(held_as(stack.value))) for stack in self.stacks]
         start = [*node.inputs, None, None][: max(2, len(node.inputs))]
         count = len(body.outputs) - 1
         new = ir.node("Loop", [*start, *empty], num_outputs=count, name=node.name)
@@ -174,18 +175,16 @@ def name_outputs(op: Ops, node: ir.Node, results: Sequence[ir.Value]) -> None:
 def _row(op: Ops, node: ir.Node, body: ir.Graph, value: ir.Value) -> ir.Value:
     """The scan output of a node that has a value of its body in every iteration."""
     if not isinstance(value.type, ir.TensorType):
-        raise cannot_keep(op, node, value, "iteration")
+        raise cannot_keep(node, value, "iteration")
     return scan_output(op, node, body, value)
 
 
-def cannot_keep(op: Ops, node: ir.Node, value: ir.Value, every: str) -> NoGradientError:
+def cannot_keep(node: ir.Node, value: ir.Value, every: str) -> NoGradientError:
     """What to say where a sequence would have to be a row of a tensor."""
-    cure = f"convert the model to opset {SEQUENCES_SINCE} or later"
-    if op.opset >= SEQUENCES_SINCE:
-        cure = "cast what it takes to float and its results back: no sequence holds bfloat16"
     return NoGradientError(
         f"the gradient of node '{node.name}' ({node.op_type}) would have to keep the "
-        f"{type_string(value.type)} '{value.name}' of every {every}\n  {cure}"
+        f"{type_string(value.type)} '{value.name}' of every {every}\n"
+        f"  convert the model to opset {SEQUENCES_SINCE} or later"
     )
 
 
@@ -218,20 +217,33 @@ def _popped(
     """What lies on top of a stack (several elements for a sequence), and what is left."""
     size = op.const(1) if count is None else count
     left, last = op.SequenceCut(stack, size, _outputs=2, _domain=OWN)
-    value = op.SequenceAt(last, op.const(0)) if count is None else last
+    value = taken(op, last, op.const(0), like) if count is None else last
     value.type, value.shape = like.type, like.shape
     return value, left
 
 
 def stack_of(value: ir.Value, name: str) -> ir.Value:
     """A sequence that values like this one are kept in."""
-    return ir.Value(name=name, type=ir.SequenceType(ir.TensorType(_dtype(value))))
+    return ir.Value(name=name, type=ir.SequenceType(ir.TensorType(held_as(value))))
 
 
-def _dtype(value: ir.Value) -> DataType:
+def held_as(value: ir.Value) -> DataType:
+    """The type in which a sequence of ONNX holds values like this one."""
     if value.dtype is None:
         raise NoGradientError(f"the type of '{value.name}' is not known, the gradient needs it")
-    return value.dtype
+    return DataType.FLOAT if value.dtype == DataType.BFLOAT16 else value.dtype
+
+
+def holdable(op: Ops, value: ir.Value) -> ir.Value:
+    """A tensor as a sequence can hold it."""
+    return op.cast(value, held_as(value))
+
+
+def taken(op: Ops, sequence: ir.Value, index: ir.Value, like: ir.Value) -> ir.Value:
+    """An element of a sequence in the type that it had before."""
+    element: ir.Value = op.SequenceAt(sequence, index)
+    element.type, element.shape = ir.TensorType(held_as(like)), like.shape
+    return op.cast(element, like)
 
 
 def take_over(

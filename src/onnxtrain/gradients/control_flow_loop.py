@@ -74,9 +74,7 @@ class _Loop:
             return []
         given = {*self.body.inputs[:2]}
         needed = [value for value in half.needed if value not in given]
-        kinds = {value.dtype for value in [*needed, *(row for row, _, _ in incoming)]}
-        stacks = self.op.opset >= SEQUENCES_SINCE and DataType.BFLOAT16 not in kinds
-        keep = Stacks if stacks else Rows  # sequences of ONNX do not hold bfloat16
+        keep = Stacks if self.op.opset >= SEQUENCES_SINCE else Rows
         kept = keep(self.op, self.node, needed, [(seed, dy) for _, seed, dy in incoming])
         return self._back(kept, half, seeds, found)
 

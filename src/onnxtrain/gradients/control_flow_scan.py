@@ -163,7 +163,7 @@ class Scanned:
     def _kept(self, value: ir.Value) -> ir.Value:
         """A value of every step of the forward scan, as a new output."""
         if not isinstance(value.type, ir.TensorType):
-            raise cannot_keep(self.op, self.node, value, "step")
+            raise cannot_keep(self.node, value, "step")
         for name in ("scan_output_axes", "scan_output_directions"):
             if self.node.attributes.get(name) is not None:
                 values = [*self.node.attributes[name].as_ints(), 0]

@@ -29,6 +29,7 @@ from onnxtrain.graph.scans import shape_slices
 from onnxtrain.graph.skeleton import SMALL, skeleton
 from onnxtrain.graph.transposed import padded
 from onnxtrain.graph.typecheck import check_types
+from onnxtrain.graph.unfit import check_shapes
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX, parse_dtype
 
@@ -119,11 +120,16 @@ def _settle(model: ir.Model) -> None:
 
 
 def _doubt(model: ir.Model) -> None:
-    """Infer without the shapes that a model declares, and again with those that are news."""
+    """Infer without the shapes that a model declares, and again with those that are news.
+
+    Raises:
+        GraphError: if shapes that follow from the inputs contradict each other.
+    """
     forget_negative(model)
     believe_weights(model)
     declared = undeclare(model)
     _settle(model)
+    check_shapes(model)
     if believe(model, declared):
         _settle(model)
         believe(model, declared)  # a Loop whose shapes were corrected made all others be forgotten

@@ -143,12 +143,13 @@ class Module:
             self.copies.renew()
         if training not in self._runners:
             model = self._model(training)
-            self._runners[training] = self.runner_of(model if training else prepare(model.clone()))
+            model = model if training else prepare(model.clone())
+            self._runners[training] = self.runner_of(model, with_loss=True)
         return self._runners[training]
 
-    def runner_of(self, model: ir.Model) -> Runner:
+    def runner_of(self, model: ir.Model, with_loss: bool = False) -> Runner:
         """A runner of another prepared model over the same live parameters."""
-        return Runner(model, self._bound, self._device, self._options)
+        return Runner(model, self._bound, self._device, self._options, with_loss)
 
     def __call__(self, *inputs: Any) -> Any:
         """One step: forward, and in training mode backward; gradients are added up.

@@ -19,6 +19,7 @@ from onnxtrain.runtime.profile import Profiler
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
+from onnxtrain.training.targets import Targets, target_names
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
@@ -70,6 +71,7 @@ class Runner:
         bound: Parameters and gradient buffers by name; the model reads and changes them in place.
         device: Where it runs.
         options: Options of the session.
+        with_loss: Whether the model ends in a loss, whose targets are checked.
 
     Attributes:
         handed: Where the outputs are that a step may hand over as gradients, by parameter.
@@ -81,8 +83,10 @@ class Runner:
         bound: Mapping[str, torch.Tensor],
         device: torch.device,
         options: SessionOptions,
+        with_loss: bool = False,
     ) -> None:
         self.model = model
+        targets = target_names(model) if with_loss else frozenset()
         lowering = LowerOptions(
             provider_of(device), options.use_deterministic_compute, options.reuse_storage
         )
@@ -97,6 +101,7 @@ class Runner:
         shown = set(user_outputs(model, bound))
         self.outputs = [i for i, a in enumerate(self.plan.outputs) if a.name in shown]
         self._feeds = Feeds(self.user_inputs, device)
+        self._targets = Targets(self.user_inputs, targets)
         self.handed = {
             a.name.removesuffix(HANDED_SUFFIX): i
             for i, a in enumerate(self.plan.outputs)
@@ -170,7 +175,9 @@ class Runner:
                 f"expected {len(self.user_inputs)} inputs ({wanted}), got {len(inputs)}"
             )
         pairs = zip(self.user_inputs, inputs, strict=True)
-        given = iter([self._feeds.one(argument, value) for argument, value in pairs])
+        checked = [self._feeds.one(argument, value) for argument, value in pairs]
+        self._targets.check(checked)
+        given = iter(checked)
         switches = dict(zip(_SWITCHES, (reset, hand_over), strict=True))
         return [
             torch.tensor([switches[a.name]]) if a.name in switches else next(given)

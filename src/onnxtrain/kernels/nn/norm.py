@@ -13,6 +13,9 @@ from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS
 
+ALL_BUT_CHANNELS = (0, 2, 3)
+"""Axes of images; of tensors with fewer axes they mean those that there are."""
+
 
 @kernel("InstanceNormalization", T=FLOATS)
 def instance_normalization(
@@ -78,10 +81,13 @@ def lp_normalization(input: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 
 @kernel("MeanVarianceNormalization", since=9, T=FLOATS)
-def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = ALL_BUT_CHANNELS) -> Tensor:
     """y = (x - mean) / (sqrt(var) + 1e-9) over the axes."""
-    var, mean = torch.var_mean(widen(x), list(axes), correction=0, keepdim=True)
-    return ((widen(x) - mean) / (var.sqrt() + 1e-9)).to(x.dtype)
+    axes = [axis for axis in axes if tuple(axes) != ALL_BUT_CHANNELS or axis < x.ndim]
+    if not all(-x.ndim <= axis < x.ndim for axis in axes):
+        raise ValueError(f"axes are {axes}, must be from {-x.ndim} to {x.ndim - 1}")
+    std, mean = torch.std_mean(widen(x), axes, correction=0, keepdim=True)
+    return ((widen(x) - mean) / (std + 1e-9)).to(x.dtype)
 
 
 def grouped(x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float) -> Tensor:

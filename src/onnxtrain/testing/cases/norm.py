@@ -379,6 +379,15 @@ _OTHERS = [
         name="zero",
     ),
     Case("MeanVarianceNormalization", [uniform(2, 3, 4, 5)], _mean_variance),
+    *(
+        Case(
+            "MeanVarianceNormalization",
+            [uniform(*shape)],
+            lambda x: _mean_variance(x, tuple(range(x.ndim))[::2]),
+            name=f"rank-{len(shape)}",
+        )
+        for shape in ((5,), (4, 3), (2, 3, 4))
+    ),
     Case(
         "MeanVarianceNormalization", [uniform(2, 3, 4)], _mean_variance, {"axes": (0, 2)}, opset=9
     ),

@@ -112,6 +112,15 @@ _WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         (1, 2, 7, 6),
         {"kernel_shape": (4, 3), "strides": (2, 2), "auto_pad": "SAME_LOWER"},
     ),
+    # strides above the size of the window: nothing is padded, and nothing cut off
+    "same_apart": (
+        (1, 2, 8, 6),
+        {"kernel_shape": (2, 1), "strides": (5, 3), "auto_pad": "SAME_UPPER"},
+    ),
+    "same_apart_lower": (
+        (1, 2, 8, 6),
+        {"kernel_shape": (1, 2), "strides": (4, 5), "auto_pad": "SAME_LOWER"},
+    ),
     "valid": ((1, 2, 7, 6), {"kernel_shape": (3, 2), "strides": (2, 2), "auto_pad": "VALID"}),
 }
 _CEILED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
