@@ -56,6 +56,49 @@ class Mixed(torch.nn.Module):
         return x * self.share + self.layer(x) * (1 - self.share)
 
 
+class Resized(torch.nn.Module):
+    """Positions of a grid of patches behind that of a class, for a grid of another size."""
+
+    def __init__(self, old: int, new: int) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+        self.table = torch.nn.Parameter(torch.randn(1, 1 + old * old, 8))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = self.table[:, 1:].unflatten(1, (self.old, self.old)).permute(0, 3, 1, 2)
+        grid = torch.nn.functional.interpolate(grid, size=(self.new, self.new), mode="bicubic")
+        rows = torch.cat([self.table[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)], 1)
+        return self.layer(x.repeat(1, 5, 1)[:, : rows.shape[1]] + rows)
+
+
+class Joined(torch.nn.Module):
+    """A weight and a part of another one, the matrix of a layer."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+        self.first, self.second = (torch.nn.Parameter(torch.randn(8, 8)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        second = self.second if self.scale is None else self.second * self.scale
+        return torch.nn.functional.linear(x, torch.cat([self.first, second]))
+
+
+class Distances(torch.nn.Module):
+    """Rows of a table, by places that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 8)
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(4)
+        places = (places * 2 - places[:, None]).abs().float().exp().clamp(0, 8).long()
+        return self.layer(x + self.table(places).mT.permute(0, 2, 1)[0])
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -92,6 +135,23 @@ def test_nothing_is_said_of_what_is_not_trained() -> None:
     assert not warned(exported(Results()), trainable=["layer.*"])
     (found,) = warned(exported(Results()), trainable=["first"])
     assert "'add'" in str(found.message) and "'exp'" not in str(found.message)
+
+
+@pytest.mark.parametrize(("old", "new", "count"), [(3, 4, 1), (3, 3, 0)])
+def test_tables_that_were_enlarged_are_named(old: int, new: int, count: int) -> None:
+    """A table that has its size keeps its numbers, whatever computed them."""
+    found = warned(exported(Resized(old, new)))
+    assert len(found) == count and all("from 'table'" in str(one.message) for one in found)
+
+
+def test_what_was_computed_before_it_was_joined_is_named() -> None:
+    (found,) = warned(exported(Joined(0.5)))
+    assert "from 'first', 'second'" in str(found.message)
+    assert not warned(exported(Joined()))
+
+
+def test_nothing_is_said_of_how_places_were_computed() -> None:
+    assert not warned(exported(Distances()))
 
 
 def test_a_parameter_that_is_there_in_two_forms_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -60,6 +60,18 @@ def _nested(one: str, other: str) -> bool:
 def sources(value: ir.Value) -> list[str]:
     """Names of what an exporter computed a tensor from; none if it does not tell."""
     return _listed(value.metadata_props.get(_FOLDED))
+
+
+def calls(value: ir.Value, known: Collection[str]) -> set[str]:
+    """Calls that an exporter computed a tensor with, without their numbers.
+
+    Those that computed something else on the way, such as places in a table, are among them.
+
+    Args:
+        value: The tensor.
+        known: Names of the tensors of the module.
+    """
+    return {stem(name.rpartition(".")[2]) for name in sources(value) if name not in known}
 
 
 def held_names(graph: ir.Graph) -> set[str]:

@@ -9,17 +9,36 @@ from __future__ import annotations
 
 import collections
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.traced import moves, parameters, sources, stem
+from onnxtrain.graph.traced import calls, moves, sources, stem, tensors
 from onnxtrain.transforms.parameters import Decision
+from onnxtrain.transforms.resized import is_enlarged
 
 _JOINED = frozenset({"cat", "stack"})
 """Calls whose results have the numbers of all that they are given."""
-_SHIFTED = frozenset({"add", "sub"})
+_SHIFTED = frozenset({"add", "neg", "sub"})
 """Calls whose results have the gradients of what they are given, if the rest is constant."""
+_LEARNED = frozenset({
+    *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "einsum", "gelu", "group_norm", "layer_norm"),
+    *("linalg_vector_norm", "linear", "matmul", "mm", "relu", "rms_norm", "sigmoid", "silu"),
+    *("scaled_dot_product_attention", "softmax", "softplus", "tanh"),
+})  # fmt: skip
+"""Calls that compute with what is learned, not with places or constants."""
+_ARITHMETIC = frozenset({
+    *("abs", "amax", "clamp", "cos", "div", "exp", "log", "mean", "mul", "pow", "prod"),
+    *("reciprocal", "rsqrt", "sin", "sqrt", "square", "std", "sum", "var"),
+})  # fmt: skip
+"""Calls that compute with either."""
+_PLACES = frozenset({
+    *("arange", "embedding", "full", "full_like", "gather", "index", "index_select", "linspace"),
+    *("ones", "ones_like", "zeros", "zeros_like"),
+})  # fmt: skip
+"""Calls that are given places, or make them."""
+_RESIZED = "upsample_"
+"""How calls begin that give tables another size."""
 _INSIDE = "val"
 """What tensors are called that one call, such as that of a layer, made of its own parameters."""
 _MOST = 8
@@ -37,17 +56,18 @@ def warn_of_computed(
         numbers: Whether single numbers count, too, that are not trained.
         level: How many callers there are between this function and the user.
     """
-    known = set(parameters(model.graph).values())
+    told = {name: kind for _, kind, name in tensors(model.graph)}
     values = model.graph.initializers
     made = collections.Counter(n for d in decisions for n in {d.name, *sources(values[d.name])})
     found = []
-    for decision in decisions if known else ():
+    for decision in decisions if told else ():
         number = numbers and decision.reason.startswith("single number")
         if not decision.trained and not number:
             continue
-        names = [name for name in sources(values[decision.name]) if name in known]
+        value = values[decision.name]
+        names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
-        if names and not _keeps(decision.name, len(names), again):
+        if names and (_computes(value, told) or not _keeps(decision.name, len(names), again)):
             found.append(f"'{decision.name}' from {', '.join(map(repr, names))}")
     if not found:
         return
@@ -59,6 +79,20 @@ def warn_of_computed(
         "\n  export with dynamo=True and optimize=False to train the parameters themselves",
         stacklevel=level,
     )
+
+
+def _computes(value: ir.Value, told: Mapping[str, str]) -> bool:
+    """Whether the exporter computed more than a last call on the way from parameters to a tensor.
+
+    Numbers may have been computed for places in a table instead, or from buffers.
+    """
+    on_the_way = calls(value, told)
+    if not _LEARNED.isdisjoint(on_the_way):
+        return True
+    if any(call.startswith(_RESIZED) for call in on_the_way):
+        return value.const_value is not None and is_enlarged(value.const_value.numpy())
+    others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
+    return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
 
 
 def _keeps(name: str, count: int, again: bool) -> bool:
