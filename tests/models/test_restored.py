@@ -173,7 +173,20 @@ class Rows(torch.nn.Module):
         return torch.tanh(x) * (1 - hidden) + hidden * self.mask.expand(len(x), 4, 8)
 
 
-@pytest.mark.parametrize("make", [Encoder, Again, Positions, Rows])
+class Wider(torch.nn.Module):
+    """A matrix that is also a part of another one, beside a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(8, 6))
+        self.more = torch.nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(x @ self.table)
+        return torch.cat([x, x * x], -1) @ torch.cat([self.table.t(), self.more])
+
+
+@pytest.mark.parametrize("make", [Encoder, Again, Positions, Rows, Wider])
 @pytest.mark.parametrize("newer", [False, True])
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
     make: type[torch.nn.Module], newer: bool

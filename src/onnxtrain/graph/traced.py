@@ -25,12 +25,18 @@ _REPEATERS = frozenset({
     "tile",
 })  # fmt: skip
 """Calls whose results may have numbers more than once."""
-_MOVERS = _REPEATERS | {
+_SHAPERS = frozenset({
     *("_to_copy", "_unsafe_view", "alias", "clone", "contiguous", "detach", "flatten", "flip"),
-    *("getitem", "narrow", "permute", "reshape", "roll", "select", "slice", "split", "squeeze"),
-    *("t", "to", "transpose", "unflatten", "unsqueeze", "view"),
-}
+    *("permute", "reshape", "roll", "squeeze", "t", "to", "transpose", "unflatten", "unsqueeze"),
+    "view",
+})  # fmt: skip
+"""Calls whose results are all numbers of what they are given."""
+_MOVERS = _REPEATERS | _SHAPERS | {"getitem", "narrow", "select", "slice", "split"}
 """Calls whose results are numbers of what they are given."""
+JOINED = frozenset({"cat", "stack"})
+"""Calls whose results have the numbers of all that they are given."""
+_JOINERS = _SHAPERS | JOINED | {"full", "ones", "val", "zeros"}
+"""With these alone, tensors become one of which each has a part."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
 
@@ -120,6 +126,11 @@ def repeats(name: str) -> bool:
 def moves(name: str) -> bool:
     """Whether a tensor is called as the result of a call that only moves numbers."""
     return stem(name.rpartition(".")[2]) in _MOVERS
+
+
+def joins(call: str) -> bool:
+    """Whether a call gives numbers another shape, joins them, or makes some that are constant."""
+    return call in _JOINERS
 
 
 def read_by_call(node: ir.Node) -> list[str]:

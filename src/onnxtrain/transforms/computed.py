@@ -8,17 +8,16 @@ Results can be trained, but not as the module trains its parameters.
 from __future__ import annotations
 
 import collections
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.traced import calls, moves, sources, stem, tensors
+from onnxtrain.graph.traced import JOINED, calls, moves, sources, stem, tensors
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
 
-_JOINED = frozenset({"cat", "stack"})
-"""Calls whose results have the numbers of all that they are given."""
 _SHIFTED = frozenset({"add", "neg", "sub"})
 """Calls whose results have the gradients of what they are given, if the rest is constant."""
 _LEARNED = frozenset({
@@ -39,6 +38,8 @@ _PLACES = frozenset({
 """Calls that are given places, or make them."""
 _RESIZED = "upsample_"
 """How calls begin that give tables another size."""
+_ADDED = re.compile(r"(_once|_rest(_\d+)?)+$")
+"""What names of tensors end with that were made of others."""
 _INSIDE = "val"
 """What tensors are called that one call, such as that of a layer, made of its own parameters."""
 _MOST = 8
@@ -100,8 +101,8 @@ def _keeps(name: str, count: int, again: bool) -> bool:
 
     A parameter that is in the file again, in another form, has the gradients of both.
     """
-    call = stem(name.rpartition(".")[2].removesuffix("_once").removesuffix("_once"))
-    if call in _JOINED:
+    call = stem(_ADDED.sub("", name.rpartition(".")[2]))
+    if call in JOINED:
         return not again
     if count > 1:
         return call == _INSIDE
