@@ -45,7 +45,7 @@ class Moved(torch.nn.Module):
 
 
 class Mixed(torch.nn.Module):
-    """A share and what is left of it, one parameter that becomes two tensors."""
+    """Two functions of a share, one parameter that becomes two tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Mixed(torch.nn.Module):
         self.layer = torch.nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.share + self.layer(x) * (1 - self.share)
+        return x * self.share.square() + self.layer(x) * (1 - self.share)
 
 
 class Resized(torch.nn.Module):

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import pathlib
 import warnings
 
@@ -186,8 +187,25 @@ class Wider(torch.nn.Module):
         return torch.cat([x, x * x], -1) @ torch.cat([self.table.t(), self.more])
 
 
-@pytest.mark.parametrize("make", [Encoder, Again, Positions, Rows, Wider])
-@pytest.mark.parametrize("newer", [False, True])
+class Shares(torch.nn.Module):
+    """Shares, and what is left of them, in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share, self.other, self.third = (torch.nn.Parameter(torch.rand(8)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x * self.share + x.flip(1) * (1 - self.share))
+        y = torch.tanh(y * self.other + y.flip(1) * (self.other * 0.3))
+        return y * self.third - y.flip(1) * (-self.third)
+
+
+@pytest.mark.parametrize(
+    ("make", "newer"),
+    [
+        *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
+    ],
+)
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
     make: type[torch.nn.Module], newer: bool
 ) -> None:

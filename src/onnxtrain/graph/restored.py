@@ -9,6 +9,7 @@ from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.joined import part
 from onnxtrain.graph.merged import separate
 from onnxtrain.graph.shared_rows import share_rows
+from onnxtrain.graph.shifted import shift
 
 
 def restore(model: ir.Model) -> bool:
@@ -17,5 +18,5 @@ def restore(model: ir.Model) -> bool:
     In this order: a weight that is apart tells which bias of its layer is missing, and what then is
     nowhere belonged to a call that was left out. What belongs to all samples is one then.
     """
-    steps = separate, part, restore_biases, restore_calls, share_rows
+    steps = separate, part, shift, restore_biases, restore_calls, share_rows
     return any([step(model) for step in steps])
