@@ -200,10 +200,26 @@ class Shares(torch.nn.Module):
         return y * self.third - y.flip(1) * (-self.third)
 
 
+class Functions(torch.nn.Module):
+    """Parameters that can be found again by what was made of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(0.7))
+        self.rate = torch.nn.Parameter(torch.randn(8))
+        self.gate = torch.nn.Parameter(torch.randn(8, 4))
+        self.bound = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * torch.sigmoid(self.gate).t() + x.flip(2) * torch.tanh(self.bound)
+        return torch.tanh(x * self.scale.exp()) * -torch.exp(-self.rate)
+
+
 @pytest.mark.parametrize(
     ("make", "newer"),
     [
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
+        (Functions, True),
     ],
 )
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(

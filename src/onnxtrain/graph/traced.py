@@ -35,7 +35,9 @@ _MOVERS = _REPEATERS | _SHAPERS | {"getitem", "narrow", "select", "slice", "spli
 """Calls whose results are numbers of what they are given."""
 JOINED = frozenset({"cat", "stack"})
 """Calls whose results have the numbers of all that they are given."""
-_JOINERS = _SHAPERS | JOINED | {"full", "ones", "val", "zeros"}
+_INSIDE = "val"
+"""What results inside a call are called, and numbers."""
+_JOINERS = _SHAPERS | JOINED | {_INSIDE, "full", "ones", "zeros"}
 """With these alone, tensors become one of which each has a part."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
@@ -126,6 +128,11 @@ def repeats(name: str) -> bool:
 def moves(name: str) -> bool:
     """Whether a tensor is called as the result of a call that only moves numbers."""
     return stem(name.rpartition(".")[2]) in _MOVERS
+
+
+def shapes(call: str) -> bool:
+    """Whether a call only gives numbers another shape or order."""
+    return call in _SHAPERS or call == _INSIDE
 
 
 def joins(call: str) -> bool:
