@@ -200,6 +200,33 @@ class Shares(torch.nn.Module):
         return y * self.third - y.flip(1) * (-self.third)
 
 
+class Decay(torch.nn.Module):
+    """A layer with rates that begin the same in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = torch.nn.Parameter(torch.log(torch.arange(1, 9.0)).repeat(8, 1))
+        self.first, self.second = (torch.nn.Parameter(torch.linspace(0.1, 0.8, 8)) for _ in "ab")
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.layer(x * self.first + x.flip(1) * (1 - self.first)))
+        y = y * self.second + y.flip(1) * (1 - self.second)
+        return x - y @ -torch.exp(self.rates) / 64
+
+
+class Decays(torch.nn.Module):
+    """Such layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(Decay() for _ in range(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x)
+        return result
+
+
 class Functions(torch.nn.Module):
     """Parameters that can be found again by what was made of them."""
 
@@ -219,6 +246,7 @@ class Functions(torch.nn.Module):
     ("make", "newer"),
     [
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
+        (Decays, True),
         (Functions, True),
     ],
 )

@@ -56,10 +56,10 @@ def other_names(value: ir.Value) -> list[str]:
     """
     owner, _, leaf = str(value.name).rpartition(".")
     modules = dict.fromkeys(module_of(node) for node, _ in value.uses())
-    return [f"{m}.{leaf}" for m in modules if m and owner and not _nested(m, owner)]
+    return [f"{m}.{leaf}" for m in modules if m and owner and not nested(m, owner)]
 
 
-def _nested(one: str, other: str) -> bool:
+def nested(one: str, other: str) -> bool:
     """Whether one module is the other, or one of them is in the other."""
     one, other = f"{one}.", f"{other}."
     return one.startswith(other) or other.startswith(one)
