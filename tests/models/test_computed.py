@@ -99,6 +99,21 @@ class Distances(torch.nn.Module):
         return self.layer(x + self.table(places).mT.permute(0, 2, 1)[0])
 
 
+class Zeros(torch.nn.Module):
+    """A table of zeros, and places in it that tell what they are, or do not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.table = torch.nn.Embedding(4, 8)
+        torch.nn.init.zeros_(self.table.weight)
+        self.register_buffer(name, torch.arange(4))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + self.table(getattr(self, self.name)[: x.shape[1]]))
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -152,6 +167,12 @@ def test_what_was_computed_before_it_was_joined_is_named() -> None:
 
 def test_nothing_is_said_of_how_places_were_computed() -> None:
     assert not warned(exported(Distances()))
+
+
+@pytest.mark.parametrize(("name", "count"), [("places", 1), ("position_ids", 0)])
+def test_rows_of_zeros_that_may_be_one_are_named(name: str, count: int) -> None:
+    found = warned(exported(Zeros(name)))
+    assert len(found) == count and all("from 'table.weight'" in str(o.message) for o in found)
 
 
 def test_a_parameter_that_is_there_in_two_forms_is_named() -> None:

@@ -174,6 +174,23 @@ class Rows(torch.nn.Module):
         return torch.tanh(x) * (1 - hidden) + hidden * self.mask.expand(len(x), 4, 8)
 
 
+class Kinds(torch.nn.Module):
+    """Tables of zeros: kinds of tokens, one by a buffer, and positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Embedding(n, 8) for n in (2, 3, 4))
+        for table in (self.first, self.second, self.third):
+            torch.nn.init.zeros_(table.weight)
+        self.register_buffer("token_type_ids", torch.zeros(1, 4, dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kinds = self.token_type_ids.expand(x.shape[:2])
+        x = torch.tanh(x + self.first(kinds)).flip(2)
+        x = torch.tanh(x + self.second(torch.zeros(1, 4, dtype=torch.long))).flip(1)
+        return x * torch.cos(x + self.third(torch.arange(4)))
+
+
 class Wider(torch.nn.Module):
     """A matrix that is also a part of another one, beside a second."""
 
@@ -246,6 +263,7 @@ class Functions(torch.nn.Module):
     ("make", "newer"),
     [
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
+        (Kinds, True),
         (Decays, True),
         (Functions, True),
     ],

@@ -39,6 +39,11 @@ _INSIDE = "val"
 """What results inside a call are called, and numbers."""
 _JOINERS = _SHAPERS | JOINED | {_INSIDE, "full", "ones", "zeros"}
 """With these alone, tensors become one of which each has a part."""
+_KINDS = ("token_type", "segment")
+"""What names of buffers have in them that hold the kinds of tokens: the same for all."""
+_POSITION = "position"
+_COUNTS = frozenset({"arange", "cumsum", "linspace"})
+"""Calls that count places."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
 
@@ -138,6 +143,21 @@ def shapes(call: str) -> bool:
 def joins(call: str) -> bool:
     """Whether a call gives numbers another shape, joins them, or makes some that are constant."""
     return call in _JOINERS
+
+
+def one_place(value: ir.Value, known: Collection[str]) -> bool | None:
+    """Whether all rows that were looked up are the same one of a table; None if nothing tells.
+
+    Places of zeros tell so, and kinds of tokens; places that count do not.
+    """
+    made = calls(value, known)
+    buffers = {name.rpartition(".")[2] for name in sources(value) if name in known}
+    if any(word in name for name in buffers for word in _KINDS):
+        return True
+    counts = not _COUNTS.isdisjoint(made) or any(_POSITION in name for name in buffers)
+    if "zeros" in made:
+        return None if counts else True
+    return False if counts else None
 
 
 def read_by_call(node: ir.Node) -> list[str]:

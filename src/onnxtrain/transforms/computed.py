@@ -10,11 +10,12 @@ from __future__ import annotations
 import collections
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.traced import JOINED, calls, moves, sources, stem, tensors
+from onnxtrain.graph.constants import is_uniform
+from onnxtrain.graph.traced import JOINED, calls, moves, one_place, sources, stem, tensors
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
 
@@ -36,6 +37,8 @@ _PLACES = frozenset({
     *("ones", "ones_like", "zeros", "zeros_like"),
 })  # fmt: skip
 """Calls that are given places, or make them."""
+_LOOKED_UP = "embedding"
+"""How results are called that are rows of a table."""
 _RESIZED = "upsample_"
 """How calls begin that give tables another size."""
 _ADDED = re.compile(r"(_once|_rest(_\d+)?)+$")
@@ -88,12 +91,23 @@ def _computes(value: ir.Value, told: Mapping[str, str]) -> bool:
     Numbers may have been computed for places in a table instead, or from buffers.
     """
     on_the_way = calls(value, told)
+    if _is_one_row(value, told):
+        return True
     if not _LEARNED.isdisjoint(on_the_way):
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
         return value.const_value is not None and is_enlarged(value.const_value.numpy())
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
+
+
+def _is_one_row(value: ir.Value, told: Collection[str]) -> bool:
+    """Whether rows of equal numbers that were looked up in a table may be the same one of it."""
+    tensor = value.const_value
+    if tensor is None or not str(value.name).startswith(_LOOKED_UP) or not is_uniform(tensor):
+        return False
+    sizes = tensor.shape.numpy()
+    return tensor.size > sizes[-1] and one_place(value, told) is not False
 
 
 def _keeps(name: str, count: int, again: bool) -> bool:
