@@ -191,6 +191,21 @@ class Kinds(torch.nn.Module):
         return x * torch.cos(x + self.third(torch.arange(4)))
 
 
+class Queries(torch.nn.Module):
+    """A token of zeros before every sample, and queries that are read in two forms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 8))
+        self.queries = torch.nn.Parameter(torch.randn(4, 8))
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.token.repeat(len(x), 1, 1), x], 1)
+        queries = self.queries[None].repeat(len(x), 1, 1)
+        return queries + 3 * self.attention(queries, x, x)[0]
+
+
 class Wider(torch.nn.Module):
     """A matrix that is also a part of another one, beside a second."""
 
@@ -264,6 +279,7 @@ class Functions(torch.nn.Module):
     [
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
         (Kinds, True),
+        (Queries, True),
         (Decays, True),
         (Functions, True),
     ],

@@ -34,9 +34,10 @@ def part_results(graph: ir.Graph) -> None:
     known = list(parameters(graph).values())
     if not known:
         return
+    of_module = set(known)
     made = {str(v.name) for node in graph for v in node.outputs} | set(graph.initializers)
     for value in list(graph.initializers.values()):
-        names = [name for name in sources(value) if name in known]
+        names = [name for name in sources(value) if name in of_module]
         if len(names) != 1 or read_numbers(value) is None or len(value.uses()) < 2:
             continue
         modules: dict[str, dict[str, list[Use]]] = {}

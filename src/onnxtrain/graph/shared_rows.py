@@ -28,7 +28,7 @@ from onnxtrain.graph.traced import (
 )
 
 _LOOKED_UP = "embedding"
-_ALIKE = {"expand": 2, _LOOKED_UP: 3}
+_ALIKE = {"expand": 2, "repeat": 3, _LOOKED_UP: 3}
 """What results are called that samples share, and how many axes they have then at least."""
 _LARGEST = 2**20
 """More numbers than this the exporter does not repeat."""
