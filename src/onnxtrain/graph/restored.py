@@ -17,8 +17,9 @@ from onnxtrain.graph.shifted import shift
 def restore(model: ir.Model) -> bool:
     """Give layers weights of their own, and those that were dropped, in place; whether it did.
 
-    In this order: a weight that is apart tells which bias of its layer is missing, and what then is
-    nowhere belonged to a call that was left out. What belongs to all samples is one then.
+    In this order: a weight that is apart tells what was made of it, and which bias of its layer is
+    missing; what then is nowhere belonged to a call that was left out. What belongs to all samples
+    is one then.
     """
     steps = separate, part, shift, invert, restore_biases, restore_calls, share_rows, join_forms
     return any([step(model) for step in steps])
