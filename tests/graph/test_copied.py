@@ -67,6 +67,15 @@ def test_without_a_parameter_of_its_own_a_layer_shares(second):
     assert not separate(traced("%p_a_weight", second))
 
 
+def test_a_parameter_of_another_name_has_its_own_if_there_is_no_other_operand():
+    text = LAYERS.replace('w = Transpose("a.weight")', "").replace(", w)", ', "a.weight")')
+    merged = traced("%p_a_weight", "%p_b_bias", text)
+    for node in merged.graph:
+        node.op_type = "Mul"
+    assert separate(merged)
+    assert [node.inputs[1].name for node in merged.graph] == ["a.weight", "b.bias"]
+
+
 def test_a_parameter_that_is_stored_is_not_made_again():
     text = LAYERS.replace("4}>", '4}, float[2, 2] "b.weight" = {5, 6, 7, 8}>')
     assert not separate(traced("%p_a_weight", "%p_b_weight", text))

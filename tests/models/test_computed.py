@@ -13,7 +13,7 @@ SHOWN = "exporter computed tensors from parameters"
 
 
 class Results(torch.nn.Module):
-    """A sum of two tables, a scale that is an exponential, and a layer."""
+    """A sum of two tables, a scale that is a square, and a layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Results(torch.nn.Module):
         self.layer = torch.nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.layer(x + (self.first + self.second[0]))) * self.scale.exp()
+        return torch.tanh(self.layer(x + (self.first + self.second[0]))) * self.scale.square()
 
 
 class Moved(torch.nn.Module):
@@ -45,7 +45,7 @@ class Moved(torch.nn.Module):
 
 
 class Mixed(torch.nn.Module):
-    """A share and what is left of it, one parameter that becomes two tensors."""
+    """Two functions of a share, one parameter that becomes two tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,65 @@ class Mixed(torch.nn.Module):
         self.layer = torch.nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.share + self.layer(x) * (1 - self.share)
+        return x * self.share.square() + self.layer(x) * (1 - self.share)
+
+
+class Resized(torch.nn.Module):
+    """Positions of a grid of patches behind that of a class, for a grid of another size."""
+
+    def __init__(self, old: int, new: int) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+        self.table = torch.nn.Parameter(torch.randn(1, 1 + old * old, 8))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = self.table[:, 1:].unflatten(1, (self.old, self.old)).permute(0, 3, 1, 2)
+        grid = torch.nn.functional.interpolate(grid, size=(self.new, self.new), mode="bicubic")
+        rows = torch.cat([self.table[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)], 1)
+        return self.layer(x.repeat(1, 5, 1)[:, : rows.shape[1]] + rows)
+
+
+class Joined(torch.nn.Module):
+    """A weight and a part of another one, the matrix of a layer."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+        self.first, self.second = (torch.nn.Parameter(torch.randn(8, 8)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        second = self.second if self.scale is None else self.second * self.scale
+        return torch.nn.functional.linear(x, torch.cat([self.first, second]))
+
+
+class Distances(torch.nn.Module):
+    """Rows of a table, by places that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 8)
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(4)
+        places = (places * 2 - places[:, None]).abs().float().exp().clamp(0, 8).long()
+        return self.layer(x + self.table(places).mT.permute(0, 2, 1)[0])
+
+
+class Zeros(torch.nn.Module):
+    """A table of zeros, and places in it that tell what they are, or do not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.table = torch.nn.Embedding(4, 8)
+        torch.nn.init.zeros_(self.table.weight)
+        self.register_buffer(name, torch.arange(4))
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + self.table(getattr(self, self.name)[: x.shape[1]]))
 
 
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
@@ -74,7 +132,7 @@ def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
 def test_results_are_named_with_their_parameters() -> None:
     (found,) = warned(exported(Results()))
     text = str(found.message)
-    assert "'add' from 'first', 'second'" in text and "'exp' from 'scale'" in text
+    assert "'add' from 'first', 'second'" in text and "'pow_1' from 'scale'" in text
     assert "layer" not in text and "optimize=False" in text
     assert found.filename == __file__
 
@@ -91,7 +149,30 @@ def test_nothing_is_said_of_what_was_only_moved() -> None:
 def test_nothing_is_said_of_what_is_not_trained() -> None:
     assert not warned(exported(Results()), trainable=["layer.*"])
     (found,) = warned(exported(Results()), trainable=["first"])
-    assert "'add'" in str(found.message) and "'exp'" not in str(found.message)
+    assert "'add'" in str(found.message) and "'pow_1'" not in str(found.message)
+
+
+@pytest.mark.parametrize(("old", "new", "count"), [(3, 4, 1), (3, 3, 0)])
+def test_tables_that_were_enlarged_are_named(old: int, new: int, count: int) -> None:
+    """A table that has its size keeps its numbers, whatever computed them."""
+    found = warned(exported(Resized(old, new)))
+    assert len(found) == count and all("from 'table'" in str(one.message) for one in found)
+
+
+def test_what_was_computed_before_it_was_joined_is_named() -> None:
+    (found,) = warned(exported(Joined(0.5)))
+    assert "from 'first', 'second'" in str(found.message)
+    assert not warned(exported(Joined()))
+
+
+def test_nothing_is_said_of_how_places_were_computed() -> None:
+    assert not warned(exported(Distances()))
+
+
+@pytest.mark.parametrize(("name", "count"), [("places", 1), ("position_ids", 0)])
+def test_rows_of_zeros_that_may_be_one_are_named(name: str, count: int) -> None:
+    found = warned(exported(Zeros(name)))
+    assert len(found) == count and all("from 'table.weight'" in str(o.message) for o in found)
 
 
 def test_a_parameter_that_is_there_in_two_forms_is_named() -> None:

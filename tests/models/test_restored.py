@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import pathlib
 import warnings
 
@@ -173,8 +174,116 @@ class Rows(torch.nn.Module):
         return torch.tanh(x) * (1 - hidden) + hidden * self.mask.expand(len(x), 4, 8)
 
 
-@pytest.mark.parametrize("make", [Encoder, Again, Positions, Rows])
-@pytest.mark.parametrize("newer", [False, True])
+class Kinds(torch.nn.Module):
+    """Tables of zeros: kinds of tokens, one by a buffer, and positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Embedding(n, 8) for n in (2, 3, 4))
+        for table in (self.first, self.second, self.third):
+            torch.nn.init.zeros_(table.weight)
+        self.register_buffer("token_type_ids", torch.zeros(1, 4, dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kinds = self.token_type_ids.expand(x.shape[:2])
+        x = torch.tanh(x + self.first(kinds)).flip(2)
+        x = torch.tanh(x + self.second(torch.zeros(1, 4, dtype=torch.long))).flip(1)
+        return x * torch.cos(x + self.third(torch.arange(4)))
+
+
+class Queries(torch.nn.Module):
+    """A token of zeros before every sample, and queries that are read in two forms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 8))
+        self.queries = torch.nn.Parameter(torch.randn(4, 8))
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.token.repeat(len(x), 1, 1), x], 1)
+        queries = self.queries[None].repeat(len(x), 1, 1)
+        return queries + 3 * self.attention(queries, x, x)[0]
+
+
+class Wider(torch.nn.Module):
+    """A matrix that is also a part of another one, beside a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(8, 6))
+        self.more = torch.nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(x @ self.table)
+        return torch.cat([x, x * x], -1) @ torch.cat([self.table.t(), self.more])
+
+
+class Shares(torch.nn.Module):
+    """Shares, and what is left of them, in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share, self.other, self.third = (torch.nn.Parameter(torch.rand(8)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x * self.share + x.flip(1) * (1 - self.share))
+        y = torch.tanh(y * self.other + y.flip(1) * (self.other * 0.3))
+        return y * self.third - y.flip(1) * (-self.third)
+
+
+class Decay(torch.nn.Module):
+    """A layer with rates that begin the same in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = torch.nn.Parameter(torch.log(torch.arange(1, 9.0)).repeat(8, 1))
+        self.first, self.second = (torch.nn.Parameter(torch.linspace(0.1, 0.8, 8)) for _ in "ab")
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.layer(x * self.first + x.flip(1) * (1 - self.first)))
+        y = y * self.second + y.flip(1) * (1 - self.second)
+        return x - y @ -torch.exp(self.rates) / 64
+
+
+class Decays(torch.nn.Module):
+    """Such layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(Decay() for _ in range(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x)
+        return result
+
+
+class Functions(torch.nn.Module):
+    """Parameters that can be found again by what was made of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(0.7))
+        self.rate = torch.nn.Parameter(torch.randn(8))
+        self.gate = torch.nn.Parameter(torch.randn(8, 4))
+        self.bound = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * torch.sigmoid(self.gate).t() + x.flip(2) * torch.tanh(self.bound)
+        return torch.tanh(x * self.scale.exp()) * -torch.exp(-self.rate)
+
+
+@pytest.mark.parametrize(
+    ("make", "newer"),
+    [
+        *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
+        (Kinds, True),
+        (Queries, True),
+        (Decays, True),
+        (Functions, True),
+    ],
+)
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(
     make: type[torch.nn.Module], newer: bool
 ) -> None:

@@ -13,13 +13,23 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import given, held_names, parameters, sources, tell_sources
+from onnxtrain.graph.traced import (
+    given,
+    held_names,
+    parameters,
+    read_by_call,
+    sources,
+    tell_sources,
+)
 from onnxtrain.types import FLOATS, ONNX
 
 MOVERS = frozenset(
     {"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Operators that exporters merge, too, once they read the same tensor."""
+
+_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub"})
+"""Operators of two operands of one call."""
 
 
 def part_copies(graph: ir.Graph) -> None:
@@ -67,12 +77,18 @@ def _find(
     leaf = name.rpartition(".")[2]
     for node, index in value.uses():
         taken = given(node, targets)
-        others = {t for t in taken if t.rpartition(".")[2] == leaf and t not in stored}
+        alike = taken if _takes_one(node) else [t for t in taken if t.rpartition(".")[2] == leaf]
+        others = {one for one in alike if one not in stored}
         if name not in taken and len(others) == 1:
             readers.setdefault(others.pop(), set()).add(node)
         elif is_mover(node, index):
             for output in node.outputs:
                 _find(output, name, targets, stored, readers)
+
+
+def _takes_one(node: ir.Node) -> bool:
+    """Whether a parameter that a node was traced with can only be the one that it reads."""
+    return node.op_type in _ELEMENTWISE and len(read_by_call(node)) == len(node.inputs)
 
 
 def is_mover(node: ir.Node, index: int) -> bool:

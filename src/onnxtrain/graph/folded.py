@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import is_computed, sources
+from onnxtrain.graph.traced import is_computed, parameters, sources
 from onnxtrain.types import FLOATS, DataType
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
@@ -58,6 +58,28 @@ def _join(graph: ir.Graph) -> bool:
         if first is not value and _same(first, made):
             value.replace_all_uses_with(first)
             graph.initializers.pop(str(value.name))
+            found = True
+    return found
+
+
+def join_forms(model: ir.Model) -> bool:
+    """Make one of tensors that are one parameter in several shapes; whether there were any.
+
+    Learned queries are read as they are, and with the axis of samples behind that of places.
+    """
+    graph, firsts, found = model.graph, dict[tuple[object, ...], ir.Value](), False
+    known = set(parameters(graph).values())
+    for value in list(graph.initializers.values()) if known else ():
+        names = known.intersection(sources(value))
+        made = read_numbers(value) if len(names) == 1 else None
+        if made is None or not made.size or is_uniform(made):
+            continue
+        first = firsts.setdefault((*names, made.dtype, made.size), value)
+        tensor = first.const_value
+        if first is value or tensor is None or tensor.shape == made.shape:
+            continue
+        if np.array_equal(tensor.numpy().ravel(), made.numpy().ravel()):
+            take_place(graph, value, ir.node("Reshape", [first, shape_of(graph, value)]))
             found = True
     return found
 

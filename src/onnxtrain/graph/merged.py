@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, copy, is_uniform
 from onnxtrain.graph.copied import copied_node, is_mover, part_copies
+from onnxtrain.graph.copied_results import part_results
 from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.graph.older_copies import identities
 from onnxtrain.graph.traced import SCOPES, module_of, sources, tell_sources
@@ -41,6 +42,7 @@ def separate(model: ir.Model) -> bool:
     before = len(graph.initializers)
     with collected_names(graph):
         part_copies(graph)
+        part_results(graph)
         copies = set(identities(model))
         for node in list(graph):
             _from_identity(graph, node, node in copies)

@@ -6,15 +6,20 @@ import onnx_ir as ir
 
 from onnxtrain.graph.biases import restore_biases
 from onnxtrain.graph.eliminated import restore_calls
+from onnxtrain.graph.folded import join_forms
+from onnxtrain.graph.inverted import invert
+from onnxtrain.graph.joined import part
 from onnxtrain.graph.merged import separate
 from onnxtrain.graph.shared_rows import share_rows
+from onnxtrain.graph.shifted import shift
 
 
 def restore(model: ir.Model) -> bool:
     """Give layers weights of their own, and those that were dropped, in place; whether it did.
 
-    In this order: a weight that is apart tells which bias of its layer is missing, and what then is
-    nowhere belonged to a call that was left out. What belongs to all samples is one then.
+    In this order: a weight that is apart tells what was made of it, and which bias of its layer is
+    missing; what then is nowhere belonged to a call that was left out. What belongs to all samples
+    is one then.
     """
-    steps = separate, restore_biases, restore_calls, share_rows
+    steps = separate, part, shift, invert, restore_biases, restore_calls, share_rows, join_forms
     return any([step(model) for step in steps])

@@ -8,16 +8,28 @@ of them. That is right for a model that only runs; training would give every one
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.folded import read_numbers, shape_of, take_place
-from onnxtrain.graph.traced import moves, parameters, repeats, sources, tell_sources
+from onnxtrain.graph.traced import (
+    moves,
+    one_place,
+    parameters,
+    read_by_call,
+    repeats,
+    sources,
+    tell_sources,
+    tensors,
+)
 
-_EXPANDED = "expand"
-"""What the exporter calls the results of that operator."""
+_LOOKED_UP = "embedding"
+_ALIKE = {"expand": 2, "repeat": 3, _LOOKED_UP: 3}
+"""What results are called that samples share, and how many axes they have then at least."""
 _LARGEST = 2**20
 """More numbers than this the exporter does not repeat."""
 
@@ -26,15 +38,17 @@ def share_rows(model: ir.Model) -> bool:
     """Make such a tensor of what it has once, in place; whether there was one."""
     graph = model.graph
     known, batches = set(parameters(graph).values()), _batches(graph)
+    told = {name for _, _, name in tensors(graph)}
     found = False
     for value in list(graph.initializers.values()) if known else ():
         if known.isdisjoint(sources(value)):
             continue
         name, stored = str(value.name), value
+        merged = any(name not in (read_by_call(node) or [name]) for node, _ in value.uses())
         once = _once(value, batches)
         if once is not None:
             stored = _share(graph, value, once)
-        rows = _rows(stored, name)
+        rows = (None if merged else _row(stored, name, told)) or _rows(stored, name)
         if rows is not None:
             _gather(graph, stored, *rows)
         found = found or once is not None or rows is not None
@@ -51,14 +65,15 @@ def _batches(graph: ir.Graph) -> set[int]:
 def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
     """What a tensor has for every sample alike, None if it has nothing so.
 
-    Equal numbers do not tell, but that the tensor was expanded does.
+    Equal numbers do not tell, but that the tensor was expanded or looked up in a table does.
     """
     made = read_numbers(value)
     if made is None or not made.size:
         return None
     numbers, axes = made.numpy(), range(len(made.shape))
     if is_uniform(made):
-        axes = range(1 if str(value.name).startswith(_EXPANDED) and numbers.ndim > 1 else 0)
+        least = next((n for call, n in _ALIKE.items() if str(value.name).startswith(call)), None)
+        axes = range(0 if least is None or numbers.ndim < least else 1)
     for axis in axes:
         first = numbers.take([0], axis)
         if numbers.shape[axis] in batches and np.array_equal(
@@ -66,6 +81,20 @@ def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
         ):
             return first
     return None
+
+
+def _row(
+    value: ir.Value, name: str, known: Collection[str]
+) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """The same for a row of equal numbers that was looked up for all places, if places tell so."""
+    made = read_numbers(value)
+    if made is None or not name.startswith(_LOOKED_UP) or not is_uniform(made):
+        return None
+    numbers = made.numpy()
+    if numbers.ndim < 2 or numbers.size == numbers.shape[-1] or not one_place(value, known):
+        return None
+    places = np.zeros(numbers.shape[:-1], np.int64)
+    return numbers.reshape(-1, numbers.shape[-1])[:1], places, numbers.ndim - 1
 
 
 def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -25,12 +25,25 @@ _REPEATERS = frozenset({
     "tile",
 })  # fmt: skip
 """Calls whose results may have numbers more than once."""
-_MOVERS = _REPEATERS | {
+_SHAPERS = frozenset({
     *("_to_copy", "_unsafe_view", "alias", "clone", "contiguous", "detach", "flatten", "flip"),
-    *("getitem", "narrow", "permute", "reshape", "roll", "select", "slice", "split", "squeeze"),
-    *("t", "to", "transpose", "unflatten", "unsqueeze", "view"),
-}
+    *("permute", "reshape", "roll", "squeeze", "t", "to", "transpose", "unflatten", "unsqueeze"),
+    "view",
+})  # fmt: skip
+"""Calls whose results are all numbers of what they are given."""
+_MOVERS = _REPEATERS | _SHAPERS | {"getitem", "narrow", "select", "slice", "split"}
 """Calls whose results are numbers of what they are given."""
+JOINED = frozenset({"cat", "stack"})
+"""Calls whose results have the numbers of all that they are given."""
+_INSIDE = "val"
+"""What results inside a call are called, and numbers."""
+_JOINERS = _SHAPERS | JOINED | {_INSIDE, "full", "ones", "zeros"}
+"""With these alone, tensors become one of which each has a part."""
+_KINDS = ("token_type", "segment")
+"""What names of buffers have in them that hold the kinds of tokens: the same for all."""
+_POSITION = "position"
+_COUNTS = frozenset({"arange", "cumsum", "linspace"})
+"""Calls that count places."""
 PRODUCER = "pytorch"
 """What both exporters call the one who made a file."""
 
@@ -48,10 +61,10 @@ def other_names(value: ir.Value) -> list[str]:
     """
     owner, _, leaf = str(value.name).rpartition(".")
     modules = dict.fromkeys(module_of(node) for node, _ in value.uses())
-    return [f"{m}.{leaf}" for m in modules if m and owner and not _nested(m, owner)]
+    return [f"{m}.{leaf}" for m in modules if m and owner and not nested(m, owner)]
 
 
-def _nested(one: str, other: str) -> bool:
+def nested(one: str, other: str) -> bool:
     """Whether one module is the other, or one of them is in the other."""
     one, other = f"{one}.", f"{other}."
     return one.startswith(other) or other.startswith(one)
@@ -60,6 +73,18 @@ def _nested(one: str, other: str) -> bool:
 def sources(value: ir.Value) -> list[str]:
     """Names of what an exporter computed a tensor from; none if it does not tell."""
     return _listed(value.metadata_props.get(_FOLDED))
+
+
+def calls(value: ir.Value, known: Collection[str]) -> set[str]:
+    """Calls that an exporter computed a tensor with, without their numbers.
+
+    Those that computed something else on the way, such as places in a table, are among them.
+
+    Args:
+        value: The tensor.
+        known: Names of the tensors of the module.
+    """
+    return {stem(name.rpartition(".")[2]) for name in sources(value) if name not in known}
 
 
 def held_names(graph: ir.Graph) -> set[str]:
@@ -108,6 +133,31 @@ def repeats(name: str) -> bool:
 def moves(name: str) -> bool:
     """Whether a tensor is called as the result of a call that only moves numbers."""
     return stem(name.rpartition(".")[2]) in _MOVERS
+
+
+def shapes(call: str) -> bool:
+    """Whether a call only gives numbers another shape or order."""
+    return call in _SHAPERS or call == _INSIDE
+
+
+def joins(call: str) -> bool:
+    """Whether a call gives numbers another shape, joins them, or makes some that are constant."""
+    return call in _JOINERS
+
+
+def one_place(value: ir.Value, known: Collection[str]) -> bool | None:
+    """Whether all rows that were looked up are the same one of a table; None if nothing tells.
+
+    Places of zeros tell so, and kinds of tokens; places that count do not.
+    """
+    made = calls(value, known)
+    buffers = {name.rpartition(".")[2] for name in sources(value) if name in known}
+    if any(word in name for name in buffers for word in _KINDS):
+        return True
+    counts = not _COUNTS.isdisjoint(made) or any(_POSITION in name for name in buffers)
+    if "zeros" in made:
+        return None if counts else True
+    return False if counts else None
 
 
 def read_by_call(node: ir.Node) -> list[str]:

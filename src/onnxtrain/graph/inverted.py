@@ -1,0 +1,81 @@
+"""Parameters of which a file only has a function that can be inverted.
+
+A scale that is stored as its logarithm, a share as what a sigmoid makes it of: torch's exporter
+computes the function, and the parameter is gone. Its numbers follow from those of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxtrain.graph.constants import constant
+from onnxtrain.graph.edit import unique_name
+from onnxtrain.graph.folded import read_numbers, take_place
+from onnxtrain.graph.traced import parameters, shapes, sources, stem, tensors
+
+_INVERSES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "exp": ("Exp", np.log),
+    "sigmoid": ("Sigmoid", lambda numbers: np.log(numbers) - np.log1p(-numbers)),
+    "tanh": ("Tanh", np.arctanh),
+}
+"""Functions by the name of their call: the operator, and what inverts it."""
+_NEGATED = "neg"
+
+
+def invert(model: ir.Model) -> bool:
+    """Let the graph compute such functions of their parameters, in place; whether it has any."""
+    graph = model.graph
+    known, told = set(parameters(graph).values()), {name for _, _, name in tensors(graph)}
+    found = False
+    for value in list(graph.initializers.values()) if known else ():
+        call = _function(value, known, told)
+        made = read_numbers(value) if call is not None else None
+        if call is None or made is None or _is_held_again(graph, value, known):
+            continue
+        numbers = made.numpy().astype(np.float64)
+        negative = call == "exp" and bool((numbers < 0).all())
+        operator, inverse = _INVERSES[call]
+        with np.errstate(all="ignore"):
+            before = inverse(-numbers if negative else numbers).astype(made.dtype.numpy())
+        if np.isfinite(before).all() and before.size:
+            _compute(graph, value, before, operator, negative)
+            found = True
+    return found
+
+
+def _function(value: ir.Value, known: set[str], told: set[str]) -> str | None:
+    """The one such function that a tensor is of one parameter, up to its shape and its sign."""
+    names = [str(value.name), *(name for name in sources(value) if name not in told)]
+    calls = [stem(name.rpartition(".")[2]) for name in names]
+    functions = [call for call in calls if call in _INVERSES]
+    rest = {call for call in calls if call not in _INVERSES and not shapes(call)}
+    of = [name for name in sources(value) if name in told]
+    if len(functions) != 1 or rest - {_NEGATED} or len(of) != 1 or of[0] not in known:
+        return None
+    return functions[0] if functions[0] == "exp" or not rest else None
+
+
+def _is_held_again(graph: ir.Graph, value: ir.Value, known: set[str]) -> bool:
+    """Whether another tensor is the parameter of one, too, or was computed from it."""
+    (name,) = known.intersection(sources(value))
+    others = [one for one in graph.initializers.values() if one is not value]
+    return any(name == one.name or name in sources(one) for one in others)
+
+
+def _compute(
+    graph: ir.Graph, value: ir.Value, numbers: np.ndarray, operator: str, negative: bool
+) -> None:
+    """Let the graph compute a tensor from a parameter of these numbers."""
+    name = next(one for one in sources(value) if one in parameters(graph).values())
+    parameter = constant(graph, numbers, unique_name(graph, name))
+    node = ir.node(operator, [parameter])
+    if not negative:
+        take_place(graph, value, node)
+        return
+    made = node.outputs[0]
+    made.name, made.type = unique_name(graph, f"{value.name}_positive"), value.type
+    take_place(graph, value, ir.node("Neg", [made]))
+    graph.insert_before(graph[0], node)
