@@ -72,6 +72,7 @@ def _way(value: ir.Value, weight: ir.Value) -> tuple[str, np.ndarray] | None:
         for operator, (find, compute) in _WAYS.items():
             first = find(*(one[:_FEWEST].astype(np.float64) for one in (made, given)))
             middle = float(np.median(first))
+            # a quick look that spares most pairs the comparison below, which is bit for bit
             if not np.allclose(first, middle, rtol=1e-2, atol=1e-2):
                 continue
             for guess in (float(f"{middle:.6g}"), middle):
