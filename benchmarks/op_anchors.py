@@ -51,3 +51,12 @@ def summary(rows: list[dict[str, Any]], column: str) -> str:
         f"anchors: {whole:.2f} times over {len(every)} rows, "
         f"{alone:.2f} times over the {len(own)} that torch does not serve"
     )
+
+
+def at_copies(rows: list[dict[str, Any]], column: str) -> float | None:
+    """What a geometric mean over the anchors would be if none took longer than a copy."""
+    found = [row for row in anchors(rows) if row.get(column) and row.get("copy ms")]
+    ratios = [
+        float(row[column]) * max(1.0, float(row["ms"]) / float(row["copy ms"])) for row in found
+    ]
+    return geometric_mean(ratios) if ratios else None

@@ -3,7 +3,8 @@
 On a GPU each is measured as it is called, by a host that is ahead of the device, and replayed from
 a CUDA graph, as in a recorded step, short ones many times in a row: by itself such a call takes
 several times as long to begin and to end as to run, and that changes from one graph to the next.
-On a CPU shapes are smaller, and portable kernels are measured.
+On a CPU shapes are smaller, and portable kernels are measured. A copy of as many bytes as must be
+moved is measured too: small ones do not reach the speed of large ones.
 
 python benchmarks/ops.py [--save] [--only softmax loss] [--compile] [--device cpu]
 """
@@ -11,13 +12,14 @@ python benchmarks/ops.py [--save] [--only softmax loss] [--compile] [--device cp
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from typing import Any
 
 import torch
 
 import op_row
-from op_anchors import geometric_mean, summary
+from op_anchors import at_copies, geometric_mean, summary
 from op_compiled import compile_ahead
 from op_recorded import recorded
 from op_row import Call, Row
@@ -44,7 +46,7 @@ from op_rows_step import (
 )
 from op_rows_tensor import concat_rows
 from op_rows_update import list_rows, one_rows
-from op_timing import in_turn, milliseconds
+from op_timing import in_turn
 from report import append, needs_gpu, table
 
 FAMILIES = {
@@ -138,6 +140,7 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
         "MB moved": round(row.bytes / 1e6, 3),
         "ms": round(ours, 4),
         "of copy": round(row.bytes / (ours * 1e-3) / speed, 3),
+        "copy ms": round(copied(row.bytes), 4),
         "best peer": best,
         "peer ms": round(times[best], 4),
         "times faster": ratio(times),
@@ -176,13 +179,25 @@ def print_means(rows: list[dict[str, Any]]) -> None:
             print(f"geometric mean of {len(found)} rows: {mean:.2f} times the speed of {of}")
             if anchors := summary(rows, column):
                 print(f"  {anchors}")
+    for column in ("times torch", "times default"):
+        if within := at_copies(rows, column):
+            print(
+                f"anchors if none took longer than a copy of as many bytes: {within:.2f} {column}"
+            )
 
 
 def copy_speed() -> float:
     """Bytes read and written a second by a large copy."""
-    source = torch.randn(1 << (26 if op_row.DEVICE == "cpu" else 28), device=op_row.DEVICE)
+    moved = 8 << (26 if op_row.DEVICE == "cpu" else 28)
+    return moved / (copied(moved) * 1e-3)
+
+
+@functools.cache
+def copied(moved: int) -> float:
+    """Milliseconds of a copy that reads and writes so many bytes, of numbers that are random."""
+    source = torch.randn(max(1, moved // 8), device=op_row.DEVICE)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / (milliseconds(lambda: target.copy_(source)) * 1e-3)
+    return in_turn({OURS: lambda: target.copy_(source)})[OURS]
 
 
 def main() -> None:

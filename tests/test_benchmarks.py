@@ -192,9 +192,11 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     graphs = {"": 0.1, "torch": 0.3}
     monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: times)
     monkeypatch.setattr(ops, "replayed", lambda row: graphs)
+    monkeypatch.setattr(ops, "copied", {200: 0.05}.get)
     row = Row("Gelu", "(8, 8)", torch.float32, 200, lambda: None, {})
     found = ops.measured(row, speed=1e6)
     assert (found["ms"], found["of copy"], found["best peer"]) == (0.2, 1.0, "torch.compile")
+    assert found["copy ms"] == 0.05
     assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, 3.0, 3.0]
     assert (found["recorded ms"], found["peer recorded ms"]) == (0.1, 0.3)
     monkeypatch.setattr(ops, "replayed", lambda row: {"": 0.1})
@@ -308,6 +310,16 @@ def test_anchors_are_rows_of_the_benchmark(capsys: pytest.CaptureFixture[str]) -
     counts = f"over {len(shapes)} rows, 2.00 times over the {len(shapes) - 6} that"
     assert counts in capsys.readouterr().out
     assert op_anchors.summary(rows[-1:], "times faster") == ""
+
+
+def test_means_if_no_anchor_took_longer_than_a_copy() -> None:
+    import op_anchors
+
+    known = {"operator": "AdamW", "shape": "124M parameters", "times torch": 2.0}
+    slow, quick = {**known, "ms": 3.0, "copy ms": 1.5}, {**known, "ms": 1.0, "copy ms": 2.0}
+    other = {**slow, "shape": "another"}
+    assert op_anchors.at_copies([slow, quick, other], "times torch") == pytest.approx(8**0.5)
+    assert op_anchors.at_copies([other], "times torch") is None
 
 
 def test_the_speed_of_a_wrong_result_is_not_measured() -> None:

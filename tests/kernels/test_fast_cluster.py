@@ -69,22 +69,25 @@ def test_parts_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clusters are for rows of 16 bits that are too long for one program."""
+    """Clusters are for rows that are too long for one program, and for many long ones."""
     entropy = module("cross_entropy")
     monkeypatch.setattr(entropy, "interpreted", lambda: False)
 
-    def plan(classes: int, dtype: torch.dtype) -> tuple[int, int, int, bool]:
-        found = entropy._plan(torch.empty(1, classes, dtype=dtype), entropy.GRADIENT)
+    def plan(rows: int, classes: int, dtype: torch.dtype) -> tuple[int, int, int, bool]:
+        found = entropy._plan(torch.empty(rows, classes, dtype=dtype), entropy.GRADIENT)
         return found.lanes, found.held, found.parts, found.clustered
 
     half, sizes = torch.float16, (50304, 128257, 262144, 270000)
     without = [(256, 25, 1, False), (256, 21, 3, False), (256, 22, 6, False), (256, 22, 6, False)]
-    assert [plan(size, half) for size in sizes] == without
-    single = plan(128257, torch.float32)
+    assert [plan(1, size, half) for size in sizes] == without
+    assert plan(1025, 50304, half) == without[0]
+    assert plan(1, 128257, torch.float32) == (128, 23, 11, False)
     monkeypatch.setattr(entropy, "largest", lambda device: 16)
     within = [(128, 16, 8, True), (128, 16, 16, True)]
-    assert [plan(size, half) for size in sizes] == [without[0], *within, without[3]]
-    assert plan(128257, torch.float32) == single == (128, 23, 11, False)
+    assert [plan(1, size, half) for size in sizes] == [without[0], *within, without[3]]
+    assert plan(1025, 50304, half) == (128, 13, 4, True)
+    assert plan(1025, 34000, half) == (256, 17, 1, False)
+    assert plan(1, 128257, torch.float32) == (128, 16, 16, True)
 
 
 def test_devices_without_clusters(monkeypatch: pytest.MonkeyPatch) -> None:

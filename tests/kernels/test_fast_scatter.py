@@ -94,6 +94,22 @@ def test_any_order_gives_the_same_bits(device: str, dtype: str) -> None:
         assert torch.equal(added(values, index, size), added(*moved, size))
 
 
+@on_devices
+@pytest.mark.parametrize("picks", [1, 5, 64])
+def test_few_values_of_rows_that_several_programs_clear(
+    device: str, dtype: str, picks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a row end in it and behind it; a place may have many values, and none be there."""
+    monkeypatch.setattr(scatter(), "CLEARED", 64)
+    monkeypatch.setattr(scatter(), "PART", 16)
+    for rows, size in [(3, 70), (1, 64), (5, 33), (2, 1)]:
+        values, index = (t.to(device) for t in drawn(rows, size, picks))
+        values, index[0] = values.to(getattr(torch, dtype)), -1
+        ours, (true, weight) = added(values, index, size), truth(values, index, size)
+        step = torch.finfo(ours.dtype).eps
+        assert ((ours.double() - true).abs() <= step * true.abs() + 1e-6 * weight).all()
+
+
 @pytest.mark.parametrize("power", [-90, 100])
 @pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_sums_grow_with_their_values(place: str, power: int) -> None:

@@ -49,8 +49,11 @@ class Launch:
 
 HELD = {2: Launch(8, 25, 128), 4: Launch(4, 25, 128)}
 """By the bytes of a score, for rows that are read before their results are known."""
-CLUSTERED_HELD = {2: Launch(4, 16, 80)}
-"""For those of a cluster, which rows longer than one program's are where it takes less time."""
+CLUSTERED_HELD = Launch(4, 16, 80)
+"""For those of a cluster, which longer rows are: smaller programs are more evenly under way."""
+ALONE = 19
+"""Groups that a thread holds at most of one of many rows that are one program's, where there are
+clusters."""
 PASSED = {2: Launch(8, 2, 32), 4: Launch(8, 2, 32)}
 """For gradients from log probabilities, which need nothing of the rest of their row."""
 
@@ -237,8 +240,8 @@ def _plan(scores: Tensor, kind: tl.constexpr) -> Plan:
     if kind is GRADIENT_OF_LOG_PROB:
         return _cut(groups, PASSED[of])
     plan = _cut(groups, HELD[of])
-    if plan.parts > 1 and of in CLUSTERED_HELD:
-        clustered = _cut(groups, CLUSTERED_HELD[of])
+    if plan.parts > 1 or (plan.held > ALONE and scores.shape[0] > COUNTED_BY_EACH):
+        clustered = _cut(groups, CLUSTERED_HELD)
         parts = power(clustered.parts)
         if parts <= largest(scores.device):
             held = cdiv(cdiv(groups, clustered.lanes), parts)

@@ -52,7 +52,8 @@ def _root(results, most, count, C: tl.constexpr):
 def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
     factor = tl.load(results + 1)
     if factor < 1.0:
-        item, start, left = place(chunks, tl.program_id(0))
+        # from the end, of which the cache still has what was read last
+        item, start, left = place(chunks, tl.num_programs(0) - 1 - tl.program_id(0))
         data = pointer_to(table, item, start, KIND)
         value = read_any(data, left, C) * factor
         if left >= C:

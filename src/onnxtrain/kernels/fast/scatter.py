@@ -1,9 +1,9 @@
 """Values added at the places that indices along the last axis name: GatherElementsGrad.
 
-A few values a row are combined where their places are equal, and written to cleared memory. More of
-them are added in shared memory, those of a part of a row by each program, as whole numbers: their
-sums are the same in any order, and rounded once. Many values of long rows are added one by one in
-float32 to cleared memory, in any order, unless they must repeat.
+A few values a row are combined where their places are equal, and written to a part of it that the
+same program has cleared. More of them are added in shared memory, those of a part of a row by each
+program, as whole numbers: their sums are the same in any order, and rounded once. Many values of
+long rows are added one by one in float32 to cleared memory, in any order, unless they must repeat.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ PART = MOST_WORDS // 3
 """Places of a row whose sums a program keeps in shared memory."""
 FEW, FEW_IN_LONG_ROWS = 64, {2: 256, 4: 128}
 """So many values of a row are few, in rows of one part and in longer ones by their bytes."""
+CLEARED = 8192
+"""Bytes of a row that a warp clears and then writes a few values to."""
 MOST_PICKS, MOST_PARTS = 1 << 14, 64
 """So many values fit in a program's registers, and so often are they read for parts of a row."""
 MANY, MANY_WARPS = 1024, 4
@@ -40,16 +42,24 @@ MANY, MANY_WARPS = 1024, 4
 
 @Compiled
 @triton.jit
-def _few(out, dy, indices, size, K, KIND: tl.constexpr, B: tl.constexpr):
-    """Each value writes the sum of all values at its place: equal ones write the same sum."""
-    row = tl.program_id(0).to(tl.int64)
+def _few(out, dy, indices, size, K, KIND: tl.constexpr, B: tl.constexpr, S: tl.constexpr):
+    """Zeros in a part of a row, then each value there writes the sum of all values at its place.
+
+    Equal ones write the same sum.
+    """
+    parts = tl.cdiv(size, S)
+    row, first = (tl.program_id(0) // parts).to(tl.int64), (tl.program_id(0) % parts).to(KIND) * S
     own = tl.arange(0, B)
     place = _place(indices + row * K, own, size, K, KIND)
     value = tl.load(dy + row * K + own, own < K, 0.0).to(tl.float32)
+    start, at = out + row * size + first, tl.arange(0, S)
+    tl.store(start + at, tl.zeros((S,), out.dtype.element_ty), first + at < size)
     # a thread has its own values and meets all others, which is a sum without an exchange
     equal = place[:, None] == place[None, :]
     total = tl.sum(tl.where(equal, value[:, None], 0.0), 0)
-    tl.store(out + row * size + place, total.to(out.dtype.element_ty), place >= 0)
+    tl.debug_barrier()
+    here = (place >= first) & (place < first + S)
+    tl.store(out + row * size + place, total.to(out.dtype.element_ty), here)
 
 
 @triton.jit
@@ -109,13 +119,6 @@ def _many(out, dy, indices, size, K, count, B: tl.constexpr):
     tl.atomic_add(out + at // K * size + place, value, there, sem="relaxed")
 
 
-def _zeros(rows: int, size: int, like: Tensor) -> Tensor:
-    """A matrix of zeros; torch fills memory faster as numbers of 32 bits than as those of 16."""
-    count, of = rows * size, like.dtype.itemsize
-    words = torch.zeros(cdiv(count * of, 4), dtype=torch.float32, device=like.device)
-    return words.view(like.dtype)[:count].view(rows, size)
-
-
 def repeats(picks: int, size: int) -> bool:
     """Whether sums of so many values a row can be made the same each time."""
     few = FEW if size <= PART else min(FEW_IN_LONG_ROWS.values())
@@ -141,10 +144,12 @@ def add_at_last(
 
 
 def _by_pairs(dy: Tensor, indices: Tensor, rows: int, size: int) -> Tensor:
-    out, picks = _zeros(rows, size, dy), indices.shape[-1]
-    kind, block = tl.int32 if size < 1 << 31 else tl.int64, power(picks)
+    picks, block = indices.shape[-1], power(indices.shape[-1])
+    out = torch.empty((rows, size), dtype=dy.dtype, device=dy.device)
     count = max(1, block * block >> 13)
-    _few[(rows,)](out, dy, indices, size, picks, kind, block, num_warps=count)
+    part = min(count * CLEARED // dy.dtype.itemsize, max(16, power(size)))
+    kind, grid = tl.int32 if size < 1 << 30 else tl.int64, (rows * cdiv(size, part),)
+    _few[grid](out, dy, indices, size, picks, kind, block, part, num_warps=count)
     return out
 
 
