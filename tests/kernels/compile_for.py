@@ -140,8 +140,13 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
     points, sums, drops = load("pointwise"), load("columns"), load("dropout")
     for kind in ("none", "tanh", "quick"):
         yield lambda kind=kind: points.gelu_grad(x, x, row, kind)
+    sides = x[:, :384], x[:, 384:]
+    dy = x.view(-1, 384)[:64]
+    for kind in ("gelu", "gelu_tanh", "swish", "sigmoid", "relu"):
         yield lambda kind=kind: load("gated").gated(x, x, kind, 1.0)
-        yield lambda kind=kind: load("gated").gated_grad(x, x[:, :64], x[:, 64:128], kind, 1.0)
+        yield lambda kind=kind: load("gated").gated(*sides, kind, 1.0)
+        yield lambda kind=kind: load("gated").gated_grad(x, x, x, kind, 1.0)
+        yield lambda kind=kind: load("gated").gated_grad(dy, *sides, kind, 1.0, into=sides)
     heads = x.view(4, 16, 12, 64).transpose(1, 2)
     for inverse in (False, True):
         yield lambda inverse=inverse: load("rotate").rotate(heads, heads[0], heads[0, 0], inverse)

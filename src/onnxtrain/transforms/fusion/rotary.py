@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
-from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, rank, taken
+from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, part_of, rank
 from onnxtrain.types import OWN
 
 
@@ -41,34 +41,18 @@ def _turned(value: ir.Value) -> tuple[ir.Value, list[ir.Node]] | None:
     negated = made_by(joined.inputs[0], "Neg")
     if negated is None or negated.inputs[0] is None or joined.inputs[1] is None:
         return None
-    second, first = _part(negated.inputs[0]), _part(joined.inputs[1])
-    if second is None or first is None or second[0] is not first[0]:
+    second, first = part_of(negated.inputs[0]), part_of(joined.inputs[1])
+    if second is None or first is None or second.whole is not first.whole:
         return None
-    x, size = first[0], _width(first[0])
-    if size is None or size % 2 or first[1] != (0, size // 2) or second[1] != (size // 2, size):
+    x, size = first.whole, _width(first.whole)
+    if not is_last_axis(x, first.axis) or not is_last_axis(x, second.axis):
         return None
-    parts = dict.fromkeys([first[2], second[2]])
+    if size is None or size % 2 or (first.begin, first.end) != (0, size // 2):
+        return None
+    if (second.begin, second.end) != (size // 2, size):
+        return None
+    parts = dict.fromkeys([first.node, second.node])
     return x, [*parts, negated, joined]
-
-
-def _part(value: ir.Value) -> tuple[ir.Value, tuple[int, int], ir.Node] | None:
-    """What a value is a part of along the last axis, from where to where, and the node."""
-    node = made_by(value, "Slice", "Split")
-    x = None if node is None else node.inputs[0]
-    size = _width(x)
-    if node is None or x is None or size is None:
-        return None
-    if node.op_type == "Split":
-        sizes = [_width(part) for part in node.outputs]
-        known = [n for n in sizes if n is not None]
-        if not is_last_axis(x, node.attributes.get_int("axis", 0)) or len(known) < len(sizes):
-            return None
-        start = sum(known[: node.outputs.index(value)])
-        return x, (start, start + known[node.outputs.index(value)]), node
-    part = taken(node)
-    if part is None or part.step != 1 or not is_last_axis(x, part.axis):
-        return None
-    return x, (part.begin, part.end), node
 
 
 def _width(value: ir.Value | None) -> int | None:

@@ -1,0 +1,150 @@
+"""Layers as torch exports them: what they become, and three steps with it, without it, in torch."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onnxtrain import Trainer
+from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.graph.prepare import prepare
+from onnxtrain.transforms.fusion import Report, fuse
+
+WIDTH, HIDDEN, TOKENS, STEPS, LR = 8, 16, 5, 3, 0.1
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+def _parts(h: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = h.chunk(2, dim=-1)
+    return first, second
+
+
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": lambda h: _parts(h)[1] * functional.silu(_parts(h)[0]),
+    "sliced": lambda h: functional.silu(h[..., :HIDDEN]) * h[..., HIDDEN:],
+    "glu": lambda h: functional.glu(h, -1),
+    "channels": lambda h: functional.glu(h.transpose(1, 2), 1).transpose(1, 2),
+    "geglu": lambda h: _parts(h)[0] * functional.gelu(_parts(h)[1]),
+    "tanh": lambda h: _parts(h)[0] * functional.gelu(_parts(h)[1], approximate="tanh"),
+    "reglu": lambda h: functional.relu(_parts(h)[0]) * _parts(h)[1],
+}
+
+
+class Gate(nn.Module):
+    """One projection for gate and factor, then their product, projected back."""
+
+    def __init__(self, kind: str, bias: bool = True) -> None:
+        super().__init__()
+        self.kind = kind
+        self.both = nn.Linear(WIDTH, 2 * HIDDEN, bias=bias)
+        self.down = nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.down(GATES[self.kind](self.both(x)))
+        return result
+
+
+class Apart(nn.Module):
+    """A GLU with a projection for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(WIDTH, HIDDEN), nn.Linear(WIDTH, HIDDEN)
+        self.down = nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.down(self.up(x) * torch.sigmoid(self.gate(x)))
+        return result
+
+
+def exported(module: nn.Module, x: Tensor, optimize: bool = True) -> onnx.ModelProto:
+    program = torch.onnx.export(
+        copy.deepcopy(module).eval(),
+        (x,),
+        dynamo=True,
+        optimize=optimize,
+        verbose=False,
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_shapes=({0: torch.export.Dim("batch", min=2)},),
+    )
+    assert program is not None
+    return program.model_proto
+
+
+def fused(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Report]:
+    working = prepare(ir.from_proto(model))
+    weights = [t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    report = fuse(working, trained=weights)
+    return ir.to_proto(working), report
+
+
+def in_torch(module: nn.Module, x: Tensor, target: Tensor) -> list[float]:
+    module = copy.deepcopy(module).train()
+    optimizer = torch.optim.SGD(module.parameters(), lr=LR)
+    losses = []
+    for _ in range(STEPS):
+        loss = functional.mse_loss(module(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained(
+    model: onnx.ModelProto, x: Tensor, target: Tensor, device: str, joined: bool
+) -> list[float]:
+    options = {"loss": "mse", "optimizer": "sgd", "lr": LR, "seed": 0}
+    trainer = Trainer(model, **options, device=device, fuse=joined)
+    batch = {"x": x.numpy(), "target": target.numpy()}
+    return [float(trainer.step(batch)) for _ in range(STEPS)]
+
+
+def check_training(module: nn.Module, model: onnx.ModelProto, x: Tensor, device: str) -> None:
+    """Losses agree, and change as they only do if all gradients do."""
+    target = torch.randn(module(x).shape, generator=torch.Generator().manual_seed(3))
+    wanted = in_torch(module, x, target)
+    assert wanted[0] - wanted[-1] > 1e-3 * wanted[0]
+    for joined in (True, False):
+        found = trained(model, x, target, device, joined)
+        assert found == pytest.approx(wanted, rel=3e-6), joined
+
+
+@functools.cache
+def gate(kind: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(1)
+    module = Apart() if kind == "apart" else Gate(kind, bias=kind != "swiglu")
+    return module, torch.randn(3, TOKENS, WIDTH)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("kind", GATES)
+def test_halves_of_one_projection_are_found(kind: str, optimize: bool) -> None:
+    module, x = gate(kind)
+    model, report = fused(exported(module, x, optimize))
+    assert report.counts()["GatedHalves"] == 1 and report.missed == []
+    graph = build_gradient_graph(model, ["x"], ["y"]).graph
+    operators = [node.op_type for node in graph.node]
+    assert "GatedHalvesGrad" in operators and not {"Split", "Slice", "Concat"} & {*operators}
+
+
+@devices
+@pytest.mark.parametrize("kind", [*GATES, "apart"])
+def test_gated_layers_train_as_in_torch(kind: str, device: str) -> None:
+    module, x = gate(kind)
+    check_training(module, exported(module, x), x, device)
+
+
+def test_a_glu_of_two_projections_is_found() -> None:
+    module, x = gate("apart")
+    _, report = fused(exported(module, x))
+    assert report.counts()["Gated"] == 1 and "GatedHalves" not in report.counts()
