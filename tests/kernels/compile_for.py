@@ -148,8 +148,13 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
         yield lambda kind=kind: load("gated").gated_grad(x, x, x, kind, 1.0)
         yield lambda kind=kind: load("gated").gated_grad(dy, *sides, kind, 1.0, into=sides)
     heads = x.view(4, 16, 12, 64).transpose(1, 2)
+    half = heads[0, 0, :, :32]
     for inverse in (False, True):
         yield lambda inverse=inverse: load("rotate").rotate(heads, heads[0], heads[0, 0], inverse)
+        for angles in (heads[0, 0], half):
+            all_of = heads, angles, angles, inverse, True
+            yield lambda all_of=all_of: load("rotate").rotate(*all_of)
+    yield lambda: load("rotate").rotate(heads, half, half, False)
     yield lambda: load("rotate").rotate(x[:2, :2], x[0, :2], x[0, :2], False)
     yield lambda: sums.column_sums(x, 768)
     yield lambda: sums.gelu_grad_and_sums(x, x, row, "tanh")

@@ -18,7 +18,7 @@ from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.fusion import Report, fuse
 
-WIDTH, HIDDEN, TOKENS, STEPS, LR = 8, 16, 5, 3, 0.1
+WIDTH, HIDDEN, HEAD, TOKENS, STEPS, LR = 8, 16, 8, 5, 3, 0.1
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
 
@@ -65,6 +65,75 @@ class Apart(nn.Module):
         return result
 
 
+class Rotated(nn.Module):
+    """Heads of one projection, their features turned by their positions."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.project = nn.Linear(WIDTH, 2 * HEAD)
+        angles = torch.arange(TOKENS)[:, None] / 10.0 ** torch.arange(HEAD // 2)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.project(x).view(len(x), TOKENS, 2, HEAD).transpose(1, 2)
+        return ROTATIONS[self.kind](heads, self.cos, self.sin)
+
+
+def _every_two(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = (t.repeat_interleave(2, -1) for t in (cos, sin))
+    turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    return x * cos + turned * sin
+
+
+def _complex(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    numbers = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(3)
+
+
+def _selected(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    z = x.reshape(*x.shape[:-1], -1, 2)
+    a, b = z[..., 0] * cos - z[..., 1] * sin, z[..., 1] * cos + z[..., 0] * sin
+    return torch.stack([a, b], -1).flatten(3)
+
+
+def _stepped(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+def _unbound(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+def _halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _partly(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """As GPT-J has it: only the first features are turned."""
+    some = HEAD // 2
+    return torch.cat([_every_two(x[..., :some], *(t[:, : some // 2] for t in (cos, sin))),
+                      x[..., some:]], -1)  # fmt: skip
+
+
+ROTATIONS = {
+    "every two": _every_two,
+    "complex": _complex,
+    "selected": _selected,
+    "stepped": _stepped,
+    "unbound": _unbound,
+    "halves": _halves,
+    "partly": _partly,
+}
+
+
 def exported(module: nn.Module, x: Tensor, optimize: bool = True) -> onnx.ModelProto:
     program = torch.onnx.export(
         copy.deepcopy(module).eval(),
@@ -83,6 +152,7 @@ def exported(module: nn.Module, x: Tensor, optimize: bool = True) -> onnx.ModelP
 def fused(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Report]:
     working = prepare(ir.from_proto(model))
     weights = [t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    weights = [name for name in weights if name not in ("cos", "sin")]
     report = fuse(working, trained=weights)
     return ir.to_proto(working), report
 
@@ -148,3 +218,27 @@ def test_a_glu_of_two_projections_is_found() -> None:
     module, x = gate("apart")
     _, report = fused(exported(module, x))
     assert report.counts()["Gated"] == 1 and "GatedHalves" not in report.counts()
+
+
+@functools.cache
+def rotation(kind: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(2)
+    return Rotated(kind), torch.randn(3, TOKENS, WIDTH)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("kind", ROTATIONS)
+def test_rotations_are_found(kind: str, optimize: bool) -> None:
+    module, x = rotation(kind)
+    model, report = fused(exported(module, x, optimize))
+    assert report.counts()["Rotate"] == 1 and report.missed == []
+    (node,) = (node for node in model.graph.node if node.op_type == "Rotate")
+    found = {attr.name: attr.i for attr in node.attribute}
+    assert found == ({} if kind == "halves" else {"interleaved": 1})
+
+
+@devices
+@pytest.mark.parametrize("kind", ROTATIONS)
+def test_rotations_train_as_in_torch(kind: str, device: str) -> None:
+    module, x = rotation(kind)
+    check_training(module, exported(module, x), x, device)

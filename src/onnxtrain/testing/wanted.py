@@ -109,8 +109,8 @@ FREE = (
 
 FLAGS = (
     "align_corners ceil_mode channels_last count_include_pad exclude_outside exclusive fmod "
-    "input_forget keepdims largest linear_before_reset noop_with_empty_axes normalized onesided "
-    "reverse transA transB transBatchA transBatchB"
+    "input_forget interleaved inverse keepdims largest linear_before_reset noop_with_empty_axes "
+    "normalized onesided reverse transA transB transBatchA transBatchB"
 )
 """Attributes that are 0 or 1."""
 

@@ -21,6 +21,7 @@ from onnxtrain.transforms.fusion import (
     onnx_attention,
     rms_norm,
     rotary,
+    rotated,
     swish,
 )
 from onnxtrain.transforms.fusion.factors import move_factors
@@ -44,6 +45,7 @@ PATTERNS: tuple[Pattern, ...] = (
     gated.PATTERN,
     halves.PATTERN,
     rotary.PATTERN,
+    rotated.PATTERN,
     linear.PATTERN,
     cross_entropy.PATTERN,
 )
