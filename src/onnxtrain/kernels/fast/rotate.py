@@ -72,31 +72,36 @@ def _rotate(
     INVERSE: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     SHARED: tl.constexpr,
+    WIDE: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    i0, i1, i2 = row // (middle * last), row // last % middle, row % last
+    # a division of 64 bits, which few tensors need, is a long sequence of instructions
+    first = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
+    row = first * R + tl.arange(0, R)
     there = row < rows
+    i0 = (row // (middle * last)).to(tl.int64)
+    i1 = (row // last % middle).to(tl.int64)
+    i2 = (row % last).to(tl.int64)
     a, b = _pairs(x, i0 * x0 + i1 * x1 + i2 * x2, there, HALF, INTERLEAVED, R, C)
     at = i0 * c0 + i1 * c1 + i2 * c2
     cos_a, cos_b = _angles(cos, at, there, HALF, INTERLEAVED, SHARED, R, C)
     at = i0 * s0 + i1 * s1 + i2 * s2
     sin_a, sin_b = _angles(sin, at, there, HALF, INTERLEAVED, SHARED, R, C)
     if INVERSE:
-        first, second = a * cos_a + b * sin_b, b * cos_b - a * sin_a
+        y, z = a * cos_a + b * sin_b, b * cos_b - a * sin_a
     else:
-        first, second = a * cos_a - b * sin_a, b * cos_b + a * sin_b
+        y, z = a * cos_a - b * sin_a, b * cos_b + a * sin_b
     to = out + (i0 * o0 + i1 * o1 + i2 * o2)[:, None]
     if INTERLEAVED:
         column = tl.arange(0, 2 * C)[None, :]
-        both = tl.reshape(tl.join(first, second), (R, 2 * C)).to(out.dtype.element_ty)
+        both = tl.reshape(tl.join(y, z), (R, 2 * C)).to(out.dtype.element_ty)
         tl.store(to + column, both, there[:, None] & (column < 2 * HALF))
     else:
         column = tl.arange(0, C)[None, :]
         mask = there[:, None] & (column < HALF)
-        tl.store(to + column, first.to(out.dtype.element_ty), mask)
-        tl.store(to + HALF + column, second.to(out.dtype.element_ty), mask)
+        tl.store(to + column, y.to(out.dtype.element_ty), mask)
+        tl.store(to + HALF + column, z.to(out.dtype.element_ty), mask)
 
 
 def takes(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
@@ -122,7 +127,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool, interleaved: bool
     columns = power(half)
     together = max(1, TOGETHER // columns)
     rows = sizes[0] * sizes[1] * sizes[2]
-    forms = half, inverse, interleaved, shared, together, columns
+    wide = rows + together >= 1 << 31
+    forms = half, inverse, interleaved, shared, wide, together, columns
     _rotate[(cdiv(rows, together),)](
         *(out, x, cos, sin, rows, *sizes[1:], *strides, *forms), num_warps=WARPS
     )
