@@ -119,6 +119,11 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
     for image in (planes, planes.contiguous(memory_format=torch.channels_last)):
         yield lambda image=image: groups.normalize(image, row, row, 8, 1e-5)
         yield lambda image=image: groups.grad(image, image, row, one, one)
+        for kind in ("relu", "swish"):
+            given = image, row, row, 8, 1e-5, kind
+            back = image, image, row, one, one, row, kind
+            yield lambda given=given: groups.normalize(*given)
+            yield lambda back=back: groups.grad(*back)
     tiny, each = x.view(-1)[:144].view(2, 8, 3, 3), torch.ones(2, 8)
     yield lambda: groups.normalize(tiny, row[:8], row[:8], 8, 1e-5)
     yield lambda: groups.grad(tiny, tiny, row[:8], each, each)

@@ -96,6 +96,8 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
     (OWN, "GatedGrad", "activation"): _GATES,
     (OWN, "GatedHalves", "activation"): _GATES,
     (OWN, "GatedHalvesGrad", "activation"): _GATES,
+    (OWN, "GroupNormalized", "activation"): "none relu swish",
+    (OWN, "GroupNormalizedGrad", "activation"): "none relu swish",
     (OWN, "LinearCrossEntropyWithGrad", "reduction"): "sum mean",
     (TRAINING, "Momentum", "mode"): "standard nesterov",
 }
