@@ -172,21 +172,31 @@ def in_torch(module: nn.Module, x: Tensor, target: Tensor) -> list[float]:
 
 def trained(
     model: onnx.ModelProto, x: Tensor, target: Tensor, device: str, joined: bool
-) -> list[float]:
+) -> tuple[list[float], dict[str, Tensor], set[str]]:
+    """Losses, weights after the last step, and the operators that ran."""
     options = {"loss": "mse", "optimizer": "sgd", "lr": LR, "seed": 0}
     trainer = Trainer(model, **options, device=device, fuse=joined)
     batch = {"x": x.numpy(), "target": target.numpy()}
-    return [float(trainer.step(batch)) for _ in range(STEPS)]
+    losses = [float(trainer.step(batch)) for _ in range(STEPS)]
+    weights = {p.name: p.tensor.cpu() for p in trainer.state.parameters.in_order()}
+    plan = trainer.module.runner(training=True).plan
+    return losses, weights, {step.kernel.op for step in plan.block.steps}
 
 
-def check_training(module: nn.Module, model: onnx.ModelProto, x: Tensor, device: str) -> None:
-    """Losses agree, and change as they only do if all gradients do."""
+def check_training(
+    module: nn.Module, model: onnx.ModelProto, x: Tensor, device: str, operator: str
+) -> None:
+    """Losses and weights agree, with an operator that only one of both trainers has."""
     target = torch.randn(module(x).shape, generator=torch.Generator().manual_seed(3))
     wanted = in_torch(module, x, target)
     assert wanted[0] - wanted[-1] > 1e-3 * wanted[0]
-    for joined in (True, False):
-        found = trained(model, x, target, device, joined)
-        assert found == pytest.approx(wanted, rel=3e-6), joined
+    joined, weights, operators = trained(model, x, target, device, joined=True)
+    apart, others, plain = trained(model, x, target, device, joined=False)
+    assert operator in operators and operator not in plain
+    assert joined == pytest.approx(wanted, rel=3e-6) and apart == pytest.approx(wanted, rel=3e-6)
+    assert weights.keys() == others.keys()
+    for name, value in weights.items():
+        torch.testing.assert_close(value, others[name], rtol=1e-5, atol=1e-6)
 
 
 @functools.cache
@@ -211,7 +221,8 @@ def test_halves_of_one_projection_are_found(kind: str, optimize: bool) -> None:
 @pytest.mark.parametrize("kind", [*GATES, "apart"])
 def test_gated_layers_train_as_in_torch(kind: str, device: str) -> None:
     module, x = gate(kind)
-    check_training(module, exported(module, x), x, device)
+    operator = "GatedGrad" if kind == "apart" else "GatedHalvesGrad"
+    check_training(module, exported(module, x), x, device, operator)
 
 
 def test_a_glu_of_two_projections_is_found() -> None:
@@ -241,4 +252,4 @@ def test_rotations_are_found(kind: str, optimize: bool) -> None:
 @pytest.mark.parametrize("kind", ROTATIONS)
 def test_rotations_train_as_in_torch(kind: str, device: str) -> None:
     module, x = rotation(kind)
-    check_training(module, exported(module, x), x, device)
+    check_training(module, exported(module, x), x, device, "Rotate")
