@@ -119,6 +119,11 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
     for image in (planes, planes.contiguous(memory_format=torch.channels_last)):
         yield lambda image=image: groups.normalize(image, row, row, 8, 1e-5)
         yield lambda image=image: groups.grad(image, image, row, one, one)
+        for kind in ("relu", "swish"):
+            given = image, row, row, 8, 1e-5, kind
+            back = image, image, row, one, one, row, kind
+            yield lambda given=given: groups.normalize(*given)
+            yield lambda back=back: groups.grad(*back)
     tiny, each = x.view(-1)[:144].view(2, 8, 3, 3), torch.ones(2, 8)
     yield lambda: groups.normalize(tiny, row[:8], row[:8], 8, 1e-5)
     yield lambda: groups.grad(tiny, tiny, row[:8], each, each)
@@ -140,11 +145,21 @@ def _elements(x: Tensor, row: Tensor) -> Iterator[Callable[[], Any]]:
     points, sums, drops = load("pointwise"), load("columns"), load("dropout")
     for kind in ("none", "tanh", "quick"):
         yield lambda kind=kind: points.gelu_grad(x, x, row, kind)
+    sides = x[:, :384], x[:, 384:]
+    dy = x.view(-1, 384)[:64]
+    for kind in ("gelu", "gelu_tanh", "swish", "sigmoid", "relu"):
         yield lambda kind=kind: load("gated").gated(x, x, kind, 1.0)
-        yield lambda kind=kind: load("gated").gated_grad(x, x[:, :64], x[:, 64:128], kind, 1.0)
+        yield lambda kind=kind: load("gated").gated(*sides, kind, 1.0)
+        yield lambda kind=kind: load("gated").gated_grad(x, x, x, kind, 1.0)
+        yield lambda kind=kind: load("gated").gated_grad(dy, *sides, kind, 1.0, into=sides)
     heads = x.view(4, 16, 12, 64).transpose(1, 2)
+    half = heads[0, 0, :, :32]
     for inverse in (False, True):
         yield lambda inverse=inverse: load("rotate").rotate(heads, heads[0], heads[0, 0], inverse)
+        for angles in (heads[0, 0], half):
+            all_of = heads, angles, angles, inverse, True
+            yield lambda all_of=all_of: load("rotate").rotate(*all_of)
+    yield lambda: load("rotate").rotate(heads, half, half, False)
     yield lambda: load("rotate").rotate(x[:2, :2], x[0, :2], x[0, :2], False)
     yield lambda: sums.column_sums(x, 768)
     yield lambda: sums.gelu_grad_and_sums(x, x, row, "tanh")

@@ -15,6 +15,7 @@ from onnxtrain.kernels.activation.dropout import (
     bitmask_dropout_grad,
     dropout_grad,
 )
+from onnxtrain.kernels.activation.gated import gated_halves, gated_halves_grad
 from onnxtrain.kernels.activation.gelu import quick_gelu, quick_gelu_grad
 from onnxtrain.kernels.nn.layer_norm import (
     column_sums,
@@ -32,6 +33,10 @@ from onnxtrain.types import DataType
 
 OPERATORS = {
     "BiasDropout",
+    "Gated",
+    "GatedGrad",
+    "GatedHalves",
+    "GatedHalvesGrad",
     "LayerNormalizationGrad",
     "LayerNormalizationGradAdd",
     "QuickGelu",
@@ -108,6 +113,20 @@ def test_results_in_place(dtype: torch.dtype, taken: list[int]) -> None:
     assert taken == [4, 4]
     assert torch.equal(quick_gelu_grad(dy, x, out=dy), dx) and torch.equal(dx, dy)
     assert torch.equal(quick_gelu(x, out=x), y) and torch.equal(x, y)
+
+
+def test_halves_in_place(taken: list[int]) -> None:
+    """Rows of both halves, so many at once as a block has room for."""
+    x, dy = drawn(9, 10, dtype=torch.float32), drawn(9, 5, dtype=torch.float32, seed=1)
+    wide = x.double().requires_grad_()
+    y = torch.nn.functional.glu(wide)
+    (true,) = torch.autograd.grad(y, wide, dy.double())
+    given = {"gate": 1, "activation": "sigmoid"}
+    torch.testing.assert_close(gated_halves(x, **given), y.float())
+    dx = gated_halves_grad(dy, x, **given)
+    torch.testing.assert_close(dx, true.float())
+    assert gated_halves_grad(dy, x, **given, out=x) is x and torch.equal(x, dx)
+    assert taken == [3, 3, 3]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

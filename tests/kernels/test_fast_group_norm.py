@@ -6,14 +6,22 @@ import torch
 from kernels.test_fast import drawn, near, on_devices
 from onnxtrain.kernels.nn import group_norm
 
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "swish": lambda x: x * torch.sigmoid(1.5 * x),
+}
+
 
 @on_devices
 @pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize(("channels", "groups", "sides"), [(6, 2, (5, 7)), (8, 8, (3, 3))])
 def test_value_and_gradients(
     channels: int,
     groups: int,
     sides: tuple[int, int],
+    activation: str,
     last: bool,
     device: str,
     dtype: str,
@@ -31,9 +39,12 @@ def test_value_and_gradients(
     for width in (x.dtype, torch.float64):
         given = [t.detach().to(width).requires_grad_() for t in (x, w, b)]
         y = torch.nn.functional.group_norm(given[0], groups, given[1], given[2])
+        y = ACTIVATIONS[activation](y)
         results[width] = [y.detach(), *torch.autograd.grad(y, given, dy.to(width))]
-    y, mean, inverse = group_norm.group_normalized(x, w, b, num_groups=groups)
-    ours = [y, *group_norm.group_normalized_grad(dy, x, w, mean, inverse, num_groups=groups)]
+    forms = {"num_groups": groups, "activation": activation, "alpha": 1.5}
+    y, mean, inverse = group_norm.group_normalized(x, w, b, **forms)
+    states = mean, inverse, None if activation == "none" else b
+    ours = [y, *group_norm.group_normalized_grad(dy, x, w, *states, **forms)]
     for one, torchs, true in zip(ours, results[x.dtype], results[torch.float64], strict=True):
         near(one, torchs, true)
     assert ours[0].stride() == ours[1].stride() == x.stride()
@@ -47,3 +58,10 @@ def test_what_does_not_fit_is_refused() -> None:
         group_norm.group_normalized(x, x[0, :, 0], x[0, :, 0], num_groups=4)
     with pytest.raises(ValueError, match="scale has shape"):
         group_norm.group_normalized(x, x[0, :4, 0], x[0, :4, 0], num_groups=2)
+    row = x[0, :, 0]
+    with pytest.raises(ValueError, match="activation is 'elu', allowed are none, relu, swish"):
+        group_norm.group_normalized(x, row, row, num_groups=2, activation="elu")
+    with pytest.raises(ValueError, match="with a relu needs its bias"):
+        group_norm.group_normalized_grad(
+            x, x, row, x[:, :2, 0], x[:, :2, 0], num_groups=2, activation="relu"
+        )

@@ -1,29 +1,48 @@
-"""Rotated halves as the operator hands them to Triton."""
+"""Rotated pairs as the operator hands them to Triton."""
 
 import pytest
 import torch
 
-from kernels.test_fast import drawn, near, on_devices
+from kernels.test_fast import drawn, module, near, on_devices
 from onnxtrain.kernels.attention import rotate
 
 
 @on_devices
 @pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("layout", ["heads", "turned", "part", "matrix"])
 def test_however_it_lies_in_memory(
-    layout: str, inverse: int, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+    layout: str,
+    shared: bool,
+    interleaved: int,
+    inverse: int,
+    device: str,
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Heads one behind the other, or those of each token together, or a part of their features."""
     monkeypatch.setattr(rotate, "_is_fast", lambda *tensors: True)
     x = drawn(2, 5, 3, 20, device=device, dtype=dtype)
     x = {"turned": x.transpose(1, 2), "part": x[..., 4:16], "matrix": x[0, 0]}.get(layout, x)
-    shapes = [x.shape[-2:], (x.shape[-1],)] if layout == "matrix" else [x.shape[-2:], x.shape[1:]]
+    width = x.shape[-1] // 2 if shared else x.shape[-1]
+    shapes = [(x.shape[-2], width), (width,) if layout == "matrix" else (*x.shape[1:-1], width)]
     cos, sin = (drawn(*shape, device=device, dtype="float32") for shape in shapes)
-    found = rotate.rotate(x, cos, sin, inverse=inverse)
+    given = {"inverse": inverse, "interleaved": interleaved}
+    found = rotate.rotate(x, cos, sin, **given)
     monkeypatch.setattr(rotate, "_is_fast", lambda *tensors: False)
-    true = rotate.rotate(x.double(), cos.double(), sin.double(), inverse=inverse)
-    near(found, rotate.rotate(x, cos, sin, inverse=inverse), true)
+    true = rotate.rotate(x.double(), cos.double(), sin.double(), **given)
+    near(found, rotate.rotate(x, cos, sin, **given), true)
     assert layout != "turned" or found.transpose(1, 2).is_contiguous()
+
+
+def test_which_rows_are_taken() -> None:
+    """Angles for features or for pairs, both of one kind, side by side in memory."""
+    takes, x = module("rotate").takes, torch.ones(5, 8)
+    assert takes(x, x, x) and takes(x, x[:, :4], x[:, :4])
+    assert not takes(x, x, x[:, :4])
+    assert not takes(x, x[:, ::2], x[:, ::2])
+    assert not takes(x, x[:, :2], x[:, :2])
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -32,5 +51,6 @@ def test_what_does_not_fit_is_refused() -> None:
         rotate.rotate(x[..., :3], x[..., :3], x[..., :3])
     with pytest.raises(ValueError, match=r"sin has shape \(2, 4\)"):
         rotate.rotate(x, x, x[:, 0])
-    with pytest.raises(ValueError, match="cos has shape"):
-        rotate.rotate(x, x[..., :1], x)
+    for width in (0, 1, 3):
+        with pytest.raises(ValueError, match="cos has shape"):
+            rotate.rotate(x, x[..., :width], x)

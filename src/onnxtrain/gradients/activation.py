@@ -76,6 +76,12 @@ def gated(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     return [*op.GatedGrad(dy, *operands(node), **forwarded(node), _outputs=2, _domain=OWN)]
 
 
+@gradient("GatedHalves", domain=OWN)
+def gated_halves(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
+    """The gradients of both halves, where the halves are."""
+    return [op.GatedHalvesGrad(dy, *operands(node), **forwarded(node), _domain=OWN)]
+
+
 @gradient("QuickGelu", domain=MS)
 def quick_gelu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The derivative of x·σ(αx)."""

@@ -64,6 +64,6 @@ def rotary_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def rotate(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The transposed rotation, which is the inverse one; angles that are trained get theirs too."""
     _, cos, sin = inputs_of(node, 3)
-    back = 1 - attribute(node, "inverse", 0)
-    dx = op.Rotate(dy, cos, sin, inverse=back, _domain=OWN)
+    given = {**forwarded(node), "inverse": 1 - attribute(node, "inverse", 0)}
+    dx = op.Rotate(dy, cos, sin, **given, _domain=OWN)
     return [dx, *pulled_back(op, node, [dy])[1:]]

@@ -233,10 +233,12 @@ def group_normalized(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     dy, *others = dys
     if dy is None or any(other is not None for other in others):
         return pulled_back(op, node, dys)
-    x, scale, _ = operands(node)
+    x, scale, bias = operands(node)
     wide = DataType.DOUBLE if x.dtype == DataType.DOUBLE else DataType.FLOAT
     saved = [output_of(node, 1, "_mean", wide), output_of(node, 2, "_inv_std_dev", wide)]
     given = forwarded(node)
+    if attribute(node, "activation", "none") != "none":
+        saved.append(bias)
     return [*op.GroupNormalizedGrad(dy, x, scale, *saved, **given, _outputs=3, _domain=OWN)]
 
 

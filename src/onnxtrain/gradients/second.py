@@ -170,17 +170,39 @@ def softmax_dropout_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
 @gradient("GatedGrad", domain=OWN, all_outputs=True)
 def gated_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """Those of dY·up·act'(gate) and of dY·act(gate)."""
-    kind = {"none": "Gelu", "tanh": "FastGelu", "quick": "QuickGelu"}[
-        attribute(node, "approximate", "none")
-    ]
-    given = {"alpha": real(node, "alpha", 1.702)} if kind == "QuickGelu" else {}
-    act, slope = op.__getattr__(kind), op.__getattr__(f"{kind}Grad")
 
-    def formula(op: Ops, dy: ir.Value, gate: ir.Value, up: ir.Value) -> list[ir.Value]:
-        to_up = op.Mul(dy, act(gate, **given, _domain=MS))
-        return [slope(op.Mul(dy, up), gate, **given, _domain=MS), to_up]
+    def formula(op: Ops, dy: ir.Value, gate: ir.Value, up: ir.Value) -> Pair:
+        return _gated_slopes(op, node, dy, gate, up)
 
     return through(op, formula, operands(node), [*gs, None][:2])
+
+
+@gradient("GatedHalvesGrad", domain=OWN)
+def gated_halves_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
+    """The same of halves."""
+    axis, first = attribute(node, "axis", -1), attribute(node, "gate", 0)
+
+    def formula(op: Ops, dy: ir.Value, x: ir.Value) -> list[ir.Value]:
+        size = op.Gather(op.shape(dy), op.const([axis]))
+        parts = op.Split(x, op.Concat(size, size, axis=0), axis=axis, _outputs=2)
+        slopes = _gated_slopes(op, node, dy, parts[first], parts[1 - first])
+        return [op.Concat(slopes[first], slopes[1 - first], axis=axis)]
+
+    return through(op, formula, operands(node), [g])
+
+
+def _gated_slopes(op: Ops, node: ir.Node, dy: ir.Value, gate: ir.Value, up: ir.Value) -> Pair:
+    """dY·up·act'(gate) and dY·act(gate)."""
+    kind = attribute(node, "activation", "gelu")
+    above = op.Mul(dy, up)
+    if kind in ("sigmoid", "relu"):
+        name = kind.capitalize()
+        y = op.__getattr__(name)(gate)
+        return op.__getattr__(f"{name}Grad")(above, y, _domain=MS), op.Mul(dy, y)
+    name = {"gelu": "Gelu", "gelu_tanh": "FastGelu", "swish": "QuickGelu"}[kind]
+    given = {"alpha": real(node, "alpha", 1.702)} if kind == "swish" else {}
+    y = op.__getattr__(name)(gate, **given, _domain=MS)
+    return op.__getattr__(f"{name}Grad")(above, gate, **given, _domain=MS), op.Mul(dy, y)
 
 
 @gradient("GatherGrad", domain=MS)

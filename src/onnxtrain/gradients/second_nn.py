@@ -13,6 +13,8 @@ from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, OWN, DataType
 
+Three = tuple[ir.Value, ir.Value, ir.Value]
+
 
 @gradient("ConvGrad", "ConvTransposeGrad", domain=MS, all_outputs=True)
 def conv_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
@@ -159,17 +161,34 @@ def _by_channel(op: Ops, node: ir.Node, gs: Sequence[Grad], bias: Grad) -> list[
 def group_normalized_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     """As LayerNormalizationGrad, with statistics for each group of channels."""
     dy, x, scale = operands(node)[:3]
+    bias = node.inputs[5] if len(node.inputs) > 5 else None
     groups, epsilon = attribute(node, "num_groups", 1), real(node, "epsilon", 1e-5)
 
-    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
+    def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value, *bias: ir.Value) -> Three:
         grad, data, weight = (_wide(op, value) for value in (dy, x, scale))
         grouped = op.Reshape(data, op.ints([0, groups, -1]))
         _, n, r = normal(op, grouped, [2], epsilon)
         rows, channels = op.rows(grad), op.rows(data)
+        if bias:
+            line = op.Mul(op.reshape_like(n, channels), op.unsqueeze(weight, [1]))
+            line = op.Add(line, op.unsqueeze(_wide(op, bias[0]), [1]))
+            rows = _activated(op, node, rows, line)
         inner = op.reshape_like(op.Mul(rows, op.unsqueeze(weight, [1])), grouped)
         d_x = op.reshape_like(normal_grad(op, inner, n, r, [2]), data)
         product = op.Mul(rows, op.reshape_like(n, channels))
         sums = [op.reduce_sum(v, PER_CHANNEL, keepdims=False) for v in (product, rows)]
-        return [op.cast(d_x, x), *(op.cast(value, scale) for value in sums)]
+        return op.cast(d_x, x), op.cast(sums[0], scale), op.cast(sums[1], scale)
 
-    return [*through(op, formula, [dy, x, scale], _padded(gs, 3)), None, None]
+    given = [dy, x, scale] if bias is None else [dy, x, scale, bias]
+    found = through(op, formula, given, _padded(gs, 3))
+    return [*found[:3], None, None, *found[3:]]
+
+
+def _activated(op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value) -> ir.Value:
+    """dY times the slope of what is behind a normalization."""
+    kind = attribute(node, "activation", "none")
+    if kind == "relu":
+        return op.ReluGrad(dy, op.Relu(x), _domain=MS)
+    if kind == "swish":
+        return op.QuickGeluGrad(dy, x, alpha=real(node, "alpha", 1.0), _domain=MS)
+    return dy

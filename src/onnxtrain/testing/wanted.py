@@ -48,6 +48,7 @@ _REDUCTION = "none sum mean"
 _SCATTER = "none add mul max min"
 _POST = "NONE SOFTMAX LOGISTIC SOFTMAX_ZERO PROBIT"
 _ACTIVATION = "Relu Tanh Sigmoid LeakyRelu HardSigmoid"
+_GATES = "gelu gelu_tanh swish sigmoid relu"
 
 VALUES: dict[str, str] = {
     "approximate": "none tanh",
@@ -91,6 +92,12 @@ VALUES_OF: dict[tuple[str, str, str], str] = {
     (MS, "FusedMatMulActivation", "activation"): _ACTIVATION,
     (MS, "GatedRMSNorm", "activation"): "silu sigmoid",
     (MS, "MoE", "activation_type"): "relu gelu silu identity swiglu",
+    (OWN, "Gated", "activation"): _GATES,
+    (OWN, "GatedGrad", "activation"): _GATES,
+    (OWN, "GatedHalves", "activation"): _GATES,
+    (OWN, "GatedHalvesGrad", "activation"): _GATES,
+    (OWN, "GroupNormalized", "activation"): "none relu swish",
+    (OWN, "GroupNormalizedGrad", "activation"): "none relu swish",
     (OWN, "LinearCrossEntropyWithGrad", "reduction"): "sum mean",
     (TRAINING, "Momentum", "mode"): "standard nesterov",
 }
@@ -104,8 +111,8 @@ FREE = (
 
 FLAGS = (
     "align_corners ceil_mode channels_last count_include_pad exclude_outside exclusive fmod "
-    "input_forget keepdims largest linear_before_reset noop_with_empty_axes normalized onesided "
-    "reverse transA transB transBatchA transBatchB"
+    "input_forget interleaved inverse keepdims largest linear_before_reset noop_with_empty_axes "
+    "normalized onesided reverse transA transB transBatchA transBatchB"
 )
 """Attributes that are 0 or 1."""
 

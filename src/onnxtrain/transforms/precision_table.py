@@ -25,8 +25,15 @@ MOVERS = frozenset(
 FOLLOWERS = MOVERS | {
     *("Abs", "Add", "AveragePool", "BatchNormInternal", "BatchNormalization", "BiasAdd"),
     *("BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "BitmaskDropout", "Celu"),
-    *("Clip", "Div", "Dropout", "Elu", "Erf", "FastGelu", "Gated", "Gelu", "GlobalAveragePool"),
-    *("GlobalMaxPool", "GroupNormalization", "GroupNormalized", "HardSigmoid", "HardSwish"),
+    *("Clip", "Div", "Dropout", "Elu", "Erf", "FastGelu", "Gated", "GatedHalves", "Gelu"),
+    *(
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "GroupNormalization",
+        "GroupNormalized",
+        "HardSigmoid",
+        "HardSwish",
+    ),
     *("InstanceNormalization",),
     *("LayerNormalization", "LeakyRelu", "Max", "MaxPool", "Mean", "Min", "Mul", "Neg", "PRelu"),
     *("QuickGelu", "RMSNormalization", "ReduceMax", "ReduceMean", "ReduceMin", "Relu", "Resize"),

@@ -12,9 +12,11 @@ from transforms.fusion.compare import Result, fused, same
 
 FEEDS = {name: 2 * normal(3, 5, seed=n, dtype=np.float64) for n, name in enumerate("xu")}
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "SiLU": ("s = Sigmoid(x) a = Mul(x, s)", {"approximate": "quick", "alpha": 1.0}),
-    "Gelu": ("a = Gelu(x)", {"approximate": "none"}),
-    "tanh": ('a = Gelu<approximate="tanh">(x)', {"approximate": "tanh"}),
+    "SiLU": ("s = Sigmoid(x) a = Mul(x, s)", {"activation": "swish", "alpha": 1.0}),
+    "Gelu": ("a = Gelu(x)", {"activation": "gelu"}),
+    "sigmoid": ("a = Sigmoid(x)", {"activation": "sigmoid"}),
+    "Relu": ("a = Relu(x)", {"activation": "relu"}),
+    "tanh": ('a = Gelu<approximate="tanh">(x)', {"activation": "gelu_tanh"}),
 }
 
 

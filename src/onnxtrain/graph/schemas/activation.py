@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from onnxtrain.graph.schemas.declare import UINT32, op, optional, required
-from onnxtrain.graph.schemas.infer import flag, last_of, same_as, shape_of
+from onnxtrain.graph.schemas.facts import Facts, Shape
+from onnxtrain.graph.schemas.infer import flag, last_of, normalize, of, same_as, shape_of, typed
 from onnxtrain.types import BOOL, FLOATS, OWN
+
+
+def halved(facts: Facts, output: int) -> Shape | None:
+    """The shape of X, half as long along the axis."""
+    x = facts.shape(0)
+    axis = None if x is None else normalize(facts.integer("axis"), len(x))
+    if x is None or axis is None:
+        return x
+    size = x[axis]
+    return (*x[:axis], size // 2 if isinstance(size, int) else None, *x[axis + 1 :])
+
 
 OPS = (
     op("ReluGrad", "dY: T, X: T -> dX: T", T=FLOATS, infer=same_as(0)),
@@ -26,7 +38,7 @@ OPS = (
         "gate: T, up: T -> Y: T",
         domain=OWN,
         T=FLOATS,
-        approximate="none",
+        activation="gelu",
         alpha=1.702,
         infer=same_as(0),
     ),
@@ -35,9 +47,31 @@ OPS = (
         "dY: T, gate: T, up: T -> gate_grad: T, up_grad: T",
         domain=OWN,
         T=FLOATS,
-        approximate="none",
+        activation="gelu",
         alpha=1.702,
         infer=(same_as(1), same_as(2)),
+    ),
+    op(
+        "GatedHalves",
+        "X: T -> Y: T",
+        domain=OWN,
+        T=FLOATS,
+        axis=-1,
+        gate=0,
+        activation="gelu",
+        alpha=1.702,
+        infer=typed(of(0), halved),
+    ),
+    op(
+        "GatedHalvesGrad",
+        "dY: T, X: T -> dX: T",
+        domain=OWN,
+        T=FLOATS,
+        axis=-1,
+        gate=0,
+        activation="gelu",
+        alpha=1.702,
+        infer=same_as(1),
     ),
     op("QuickGeluGrad", "dY: T, X: T -> dX: T", T=FLOATS, alpha=1.702, infer=same_as(0)),
     op("BiasGeluGrad_dX", "dY: T, X: T, B: T -> dX: T", T=FLOATS, infer=same_as(0)),

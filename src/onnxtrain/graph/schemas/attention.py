@@ -84,6 +84,7 @@ OPS = (
         T=FLOATS,
         C=FLOATS,
         inverse=0,
+        interleaved=0,
         infer=same_as(0),
     ),
 )

@@ -197,16 +197,21 @@ OPS = (
         S=FLOATS,
         num_groups=required("int"),
         epsilon=1e-5,
+        activation="none",
+        alpha=1.0,
         infer=(same_as(0), typed(wide, of_groups), typed(wide, of_groups)),
     ),
     op(
         "GroupNormalizedGrad",
-        "dY: T, X: T, scale: T, mean: S, inverse: S -> dX: T, scale_grad: T, bias_grad: T",
+        "dY: T, X: T, scale: T, mean: S, inverse: S, bias?: T -> "
+        "dX: T, scale_grad: T, bias_grad: T",
         domain=OWN,
         T=FLOATS,
         S=FLOATS,
         num_groups=required("int"),
         epsilon=1e-5,
+        activation="none",
+        alpha=1.0,
         infer=(same_as(1), same_as(2), same_as(2)),
     ),
     op(

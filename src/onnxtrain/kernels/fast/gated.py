@@ -1,6 +1,8 @@
 """An activation times another matrix, and both gradients: one pass over memory each.
 
-Rows of what is read may have space between them, as the halves of one projection have.
+Rows may have space between them, as the halves of one matrix have. A program takes a tile of some
+rows and columns, so that nothing is divided to find an element, and threads move 16 bytes at once
+where the rows begin at multiples of that.
 """
 
 from __future__ import annotations
@@ -10,97 +12,148 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import widened
+from onnxtrain.kernels.fast.approx import sigmoid, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, FEW_BLOCK, WARPS, gelu_slope, gelu_value
+from onnxtrain.kernels.fast.rows import LANES, VECTOR
 
 
 @triton.jit
-def _at(place, columns, stride, DENSE: tl.constexpr):
-    """Where an element lies."""
+def _value(x, alpha, KIND: tl.constexpr, EXACT: tl.constexpr):
+    """act(x)."""
+    if KIND == "sigmoid":
+        result = sigmoid(x)
+    elif KIND == "relu":
+        result = tl.where(x < 0.0, 0.0, x)
+    elif KIND == "swish":
+        result = gelu_value(x, alpha, "quick", EXACT)
+    elif KIND == "gelu_tanh":
+        result = gelu_value(x, alpha, "tanh", EXACT)
+    else:
+        result = gelu_value(x, alpha, "none", EXACT)
+    return result
+
+
+@triton.jit
+def _slope(d, x, alpha, KIND: tl.constexpr, EXACT: tl.constexpr):
+    """d·act'(x); what a Relu does not take gets 0 whatever d is."""
+    if KIND == "sigmoid":
+        s = sigmoid(x)
+        result = d * (s - s * s)
+    elif KIND == "relu":
+        result = tl.where(x > 0.0, d, 0.0)
+    elif KIND == "swish":
+        result = d * gelu_slope(x, "quick", EXACT, alpha)
+    elif KIND == "gelu_tanh":
+        result = d * gelu_slope(x, "tanh", EXACT)
+    else:
+        result = d * gelu_slope(x, "none", EXACT)
+    return result
+
+
+@triton.jit
+def _tile(rows, columns, strips, DENSE: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    """Numbers of this program's rows, its first column, its columns from there, and which are."""
+    number = tl.program_id(0)
     if DENSE:
-        return place
-    return place // columns * stride + place % columns
+        first = number * 0
+        strip = number
+    else:
+        first = number // strips
+        strip = number % strips
+    row = first.to(tl.int64) * R + tl.arange(0, R)
+    start = strip.to(tl.int64) * C
+    lane = tl.arange(0, C)[None, :]
+    there = (row < rows)[:, None] & (lane < columns - start)
+    return row[:, None], start, lane, there
 
 
 @Compiled
 @triton.jit
 def _gated(
-    out,
-    gate,
-    up,
-    count,
-    columns,
-    gate_stride,
-    up_stride,
-    alpha,
+    out, gate, up, rows, columns, strips, out_stride, gate_stride, up_stride, alpha,
     KIND: tl.constexpr,
     DENSE: tl.constexpr,
-    B: tl.constexpr,
-):
-    place = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    there = place < count
-    x = widened(tl.load(gate + _at(place, columns, gate_stride, DENSE), there, 0.0))
-    u = widened(tl.load(up + _at(place, columns, up_stride, DENSE), there, 0.0))
+    R: tl.constexpr,
+    C: tl.constexpr,
+):  # fmt: skip
+    row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
+    x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))
+    u = widened(tl.load(up + start + (row * up_stride + lane), there, 0.0))
     exact: tl.constexpr = gate.dtype.element_ty == tl.float32
-    y = gelu_value(x, alpha, KIND, exact) * u
-    tl.store(out + place, y.to(out.dtype.element_ty), there)
+    y = _value(x, alpha, KIND, exact) * u
+    tl.store(out + start + (row * out_stride + lane), y.to(out.dtype.element_ty), there)
 
 
 @Compiled
 @triton.jit
 def _gated_grad(
-    gate_grad,
-    up_grad,
-    dy,
-    gate,
-    up,
-    count,
-    columns,
-    gate_stride,
-    up_stride,
-    alpha,
+    gate_grad, up_grad, dy, gate, up, rows, columns, strips,
+    gate_grad_stride, up_grad_stride, dy_stride, gate_stride, up_stride, alpha,
     KIND: tl.constexpr,
     DENSE: tl.constexpr,
-    B: tl.constexpr,
-):
-    place = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    there = place < count
-    d = widened(tl.load(dy + place, there, 0.0))
-    x = widened(tl.load(gate + _at(place, columns, gate_stride, DENSE), there, 0.0))
-    u = widened(tl.load(up + _at(place, columns, up_stride, DENSE), there, 0.0))
+    R: tl.constexpr,
+    C: tl.constexpr,
+):  # fmt: skip
+    row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
+    d = widened(tl.load(dy + start + (row * dy_stride + lane), there, 0.0))
+    x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))
+    u = widened(tl.load(up + start + (row * up_stride + lane), there, 0.0))
     exact: tl.constexpr = gate.dtype.element_ty == tl.float32
-    to_gate = d * u * gelu_slope(x, KIND, exact, alpha)
-    to_up = d * gelu_value(x, alpha, KIND, exact)
-    tl.store(gate_grad + place, to_gate.to(gate_grad.dtype.element_ty), there)
-    tl.store(up_grad + place, to_up.to(up_grad.dtype.element_ty), there)
+    to_gate = _slope(d * u, x, alpha, KIND, exact).to(gate_grad.dtype.element_ty)
+    to_up = (d * _value(x, alpha, KIND, exact)).to(up_grad.dtype.element_ty)
+    tl.store(gate_grad + start + (row * gate_grad_stride + lane), to_gate, there)
+    tl.store(up_grad + start + (row * up_grad_stride + lane), to_up, there)
 
 
 def gated(gate: Tensor, up: Tensor, kind: str, alpha: float) -> Tensor:
     """act(gate)·up for matrices whose rows are dense."""
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-    block, dense = _block(gate), gate.is_contiguous() and up.is_contiguous()
-    strides = gate.shape[1], gate.stride(0), up.stride(0)
-    _gated[(cdiv(gate.numel(), block),)](
-        out, gate, up, gate.numel(), *strides, alpha, kind, dense, block, num_warps=WARPS
-    )
+    _launch(_gated, [out, gate, up], kind, alpha)
     return out
 
 
 def gated_grad(
-    dy: Tensor, gate: Tensor, up: Tensor, kind: str, alpha: float
+    dy: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    kind: str,
+    alpha: float,
+    into: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of gate and up; dy is contiguous."""
-    to_gate, to_up = torch.empty_like(dy), torch.empty_like(dy)
-    block, dense = _block(gate), gate.is_contiguous() and up.is_contiguous()
-    strides = gate.shape[1], gate.stride(0), up.stride(0)
-    _gated_grad[(cdiv(gate.numel(), block),)](
-        *(to_gate, to_up, dy, gate, up, gate.numel(), *strides, alpha, kind, dense, block),
+    """The gradients of gate and up, matrices whose rows are dense, as dy is.
+
+    Those they are written ``into`` may be gate and up.
+    """
+    if into is None:
+        into = torch.empty_like(dy), torch.empty_like(dy)
+    _launch(_gated_grad, [*into, dy, gate, up], kind, alpha)
+    return into
+
+
+def _launch(kernel: Compiled, tensors: list[Tensor], kind: str, alpha: float) -> None:
+    """One pass over matrices of one shape; without space between rows they are one long row."""
+    rows, columns = tensors[0].shape
+    dense = all(t.is_contiguous() for t in tensors)
+    if dense:
+        rows, columns = 1, rows * columns
+    together, width = _cut(rows, columns, tensors[0].dtype.itemsize)
+    strips = cdiv(columns, width)
+    strides = [t.stride(0) for t in tensors]
+    kernel[(strips * cdiv(rows, together),)](
+        *(*tensors, rows, columns, strips, *strides, alpha, kind, dense, together, width),
         num_warps=WARPS,
     )
-    return to_gate, to_up
 
 
-def _block(x: Tensor) -> int:
-    return FEW_BLOCK if x.numel() <= FEW else BLOCK[x.dtype.itemsize]
+def _cut(rows: int, columns: int, itemsize: int) -> tuple[int, int]:
+    """Rows and columns of a tile: the widest of those that have the fewest columns too many."""
+    block = FEW_BLOCK if rows * columns <= FEW else BLOCK[itemsize]
+    if rows == 1:
+        return 1, block
+    widest = min(block, power(columns))
+    narrowest = min(widest, LANES * VECTOR // itemsize)
+    widths = [1 << n for n in range(narrowest.bit_length() - 1, widest.bit_length())]
+    width = min(reversed(widths), key=lambda width: cdiv(columns, width) * width)
+    return block // width, width

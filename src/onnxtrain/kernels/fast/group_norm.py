@@ -14,6 +14,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
 
 TILE = 4096
 """Elements of a tile."""
@@ -34,10 +35,38 @@ def _tile(begin, start, size, places, CHANNELS: tl.constexpr, LAST: tl.constexpr
     return at, (channel < size) & (place < places), channel
 
 
+@triton.jit
+def _activated(value, alpha, KIND: tl.constexpr):
+    """What an activation makes of a value."""
+    if KIND == "relu":
+        result = tl.where(value < 0.0, 0.0, value)
+    elif KIND == "swish":
+        result = gelu_value(value, alpha, "quick", True)
+    else:
+        result = value
+    return result
+
+
+@triton.jit
+def _before(grad, normal, scale, shift, channel, fits, alpha, KIND: tl.constexpr):
+    """The gradient before the activation, whose input is computed again."""
+    if KIND == "none":
+        result = grad
+    else:
+        weight = tl.load(scale + channel, fits, 0.0).to(tl.float32)
+        line = normal * weight + tl.load(shift + channel, fits, 0.0).to(tl.float32)
+        if KIND == "relu":
+            result = tl.where(line > 0.0, grad, 0.0)
+        else:
+            result = grad * gelu_slope(line, "quick", True, alpha)
+    return result
+
+
 @Compiled
 @triton.jit
 def _normalize(
-    y, mean, inverse, x, scale, shift, places, epsilon,
+    y, mean, inverse, x, scale, shift, places, epsilon, alpha,
+    KIND: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     LAST: tl.constexpr,
@@ -72,13 +101,15 @@ def _normalize(
             factor = tl.load(scale + first + channel, fits, 0.0).to(tl.float32) * steep
             added = tl.load(shift + first + channel, fits, 0.0).to(tl.float32)
             value = tl.load(x + base + at, there, 0.0).to(tl.float32) - center
-            tl.store(y + base + at, (value * factor + added).to(y.dtype.element_ty), there)
+            result = _activated(value * factor + added, alpha, KIND)
+            tl.store(y + base + at, result.to(y.dtype.element_ty), there)
 
 
 @Compiled
 @triton.jit
 def _grad(
-    dx, sums, dy, x, scale, mean, inverse, places, samples,
+    dx, sums, dy, x, scale, shift, mean, inverse, places, samples, alpha,
+    KIND: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     LAST: tl.constexpr,
@@ -99,9 +130,11 @@ def _grad(
         fits = column < size
         products, plain = tl.zeros([CB], tl.float32), tl.zeros([CB], tl.float32)
         for start in range(0, places, PB):
-            at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
+            at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
             grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
             normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
+            inside = channel < size
+            grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
             products += tl.sum(grad * normal, axis)
             plain += tl.sum(grad, axis)
         weight = tl.load(scale + first + column, fits, 0.0).to(tl.float32)
@@ -114,9 +147,12 @@ def _grad(
     for begin in range(0, size, CB):
         for start in range(0, places, PB):
             at, there, channel = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
-            weight = tl.load(scale + first + channel, channel < size, 0.0).to(tl.float32)
-            grad = tl.load(dy + base + at, there, 0.0).to(tl.float32) * weight
+            inside = channel < size
+            weight = tl.load(scale + first + channel, inside, 0.0).to(tl.float32)
+            grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
             normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
+            grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
+            grad *= weight
             value = steep * (grad - even - normal * along)
             tl.store(dx + base + at, value.to(dx.dtype.element_ty), there)
 
@@ -141,27 +177,43 @@ def _blocks(x: Tensor, groups: int) -> tuple[int, int, int, int, int, int]:
 
 
 def normalize(
-    x: Tensor, scale: Tensor, shift: Tensor, groups: int, epsilon: float
+    x: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    groups: int,
+    epsilon: float,
+    activation: str = "none",
+    alpha: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, and mean and inverse deviation of each group; y lies in memory as x does."""
     y = torch.empty_like(x)
     mean, inverse = torch.empty(2, len(x), groups, device=x.device)
     places, *sizes = _blocks(x, groups)
     _normalize[(len(x) * groups,)](
-        y, mean, inverse, x, scale, shift, places, epsilon, *sizes, num_warps=WARPS
+        *(y, mean, inverse, x, scale, shift, places, epsilon, alpha, activation, *sizes),
+        num_warps=WARPS,
     )
     return y, mean, inverse
 
 
 def grad(
-    dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    shift: Tensor | None = None,
+    activation: str = "none",
+    alpha: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dx, and the gradients of scale and shift."""
+    """dx, and the gradients of scale and shift; only an activation takes the shift."""
     dx = torch.empty_like(x)
     sums = torch.empty(2, len(x), x.shape[1], device=x.device)
     places, *sizes = _blocks(x, mean.shape[1])
     _grad[(mean.numel(),)](
-        dx, sums, dy, x, scale, mean, inverse, places, len(x), *sizes, num_warps=WARPS
+        *(dx, sums, dy, x, scale, scale if shift is None else shift, mean, inverse),
+        *(places, len(x), alpha, activation, *sizes),
+        num_warps=WARPS,
     )
     to_scale, to_shift = sums.sum(1).to(scale.dtype)
     return dx, to_scale, to_shift

@@ -1,4 +1,4 @@
-"""Halves of features turned by angles: one pass over memory, however the heads lie in it."""
+"""Pairs of features turned by angles: one pass over memory, however the heads lie in it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,52 @@ WIDEST = 2048
 WARPS = 4
 
 
+@triton.jit
+def _pairs(
+    start,
+    at,
+    there,
+    HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """First and second of the pairs in rows: their halves, or neighbours, read at once."""
+    if INTERLEAVED:
+        column = tl.arange(0, 2 * C)[None, :]
+        mask = there[:, None] & (column < 2 * HALF)
+        both = widened(tl.load(start + (at[:, None] + column), mask, 0.0))
+        a, b = tl.split(tl.reshape(both, (R, C, 2)))
+    else:
+        column = tl.arange(0, C)[None, :]
+        mask = there[:, None] & (column < HALF)
+        a = widened(tl.load(start + (at[:, None] + column), mask, 0.0))
+        b = widened(tl.load(start + HALF + (at[:, None] + column), mask, 0.0))
+    return a, b
+
+
+@triton.jit
+def _angles(
+    start,
+    at,
+    there,
+    HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    SHARED: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Those of the first and second of pairs, which may share them."""
+    if SHARED:
+        column = tl.arange(0, C)[None, :]
+        mask = there[:, None] & (column < HALF)
+        a = widened(tl.load(start + (at[:, None] + column), mask, 0.0))
+        b = a
+    else:
+        a, b = _pairs(start, at, there, HALF, INTERLEAVED, R, C)
+    return a, b
+
+
 @Compiled
 @triton.jit
 def _rotate(
@@ -24,41 +70,53 @@ def _rotate(
     o0, o1, o2, x0, x1, x2, c0, c1, c2, s0, s1, s2,
     HALF: tl.constexpr,
     INVERSE: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    SHARED: tl.constexpr,
+    WIDE: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    i0, i1, i2 = row // (middle * last), row // last % middle, row % last
-    column = tl.arange(0, C)[None, :]
-    there = (row < rows)[:, None] & (column < HALF)
-    left = (i0 * x0 + i1 * x1 + i2 * x2)[:, None] + column
-    a = widened(tl.load(x + left, there, 0.0))
-    b = widened(tl.load(x + left + HALF, there, 0.0))
-    turn = (i0 * c0 + i1 * c1 + i2 * c2)[:, None] + column
-    cos_a = widened(tl.load(cos + turn, there, 0.0))
-    cos_b = widened(tl.load(cos + turn + HALF, there, 0.0))
-    turn = (i0 * s0 + i1 * s1 + i2 * s2)[:, None] + column
-    sin_a = widened(tl.load(sin + turn, there, 0.0))
-    sin_b = widened(tl.load(sin + turn + HALF, there, 0.0))
+    # a division of 64 bits, which few tensors need, is a long sequence of instructions
+    first = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
+    row = first * R + tl.arange(0, R)
+    there = row < rows
+    i0 = (row // (middle * last)).to(tl.int64)
+    i1 = (row // last % middle).to(tl.int64)
+    i2 = (row % last).to(tl.int64)
+    a, b = _pairs(x, i0 * x0 + i1 * x1 + i2 * x2, there, HALF, INTERLEAVED, R, C)
+    at = i0 * c0 + i1 * c1 + i2 * c2
+    cos_a, cos_b = _angles(cos, at, there, HALF, INTERLEAVED, SHARED, R, C)
+    at = i0 * s0 + i1 * s1 + i2 * s2
+    sin_a, sin_b = _angles(sin, at, there, HALF, INTERLEAVED, SHARED, R, C)
     if INVERSE:
-        first, second = a * cos_a + b * sin_b, b * cos_b - a * sin_a
+        y, z = a * cos_a + b * sin_b, b * cos_b - a * sin_a
     else:
-        first, second = a * cos_a - b * sin_a, b * cos_b + a * sin_b
-    to = (i0 * o0 + i1 * o1 + i2 * o2)[:, None] + column
-    tl.store(out + to, first.to(out.dtype.element_ty), there)
-    tl.store(out + to + HALF, second.to(out.dtype.element_ty), there)
+        y, z = a * cos_a - b * sin_a, b * cos_b + a * sin_b
+    to = out + (i0 * o0 + i1 * o1 + i2 * o2)[:, None]
+    if INTERLEAVED:
+        column = tl.arange(0, 2 * C)[None, :]
+        both = tl.reshape(tl.join(y, z), (R, 2 * C)).to(out.dtype.element_ty)
+        tl.store(to + column, both, there[:, None] & (column < 2 * HALF))
+    else:
+        column = tl.arange(0, C)[None, :]
+        mask = there[:, None] & (column < HALF)
+        tl.store(to + column, y.to(out.dtype.element_ty), mask)
+        tl.store(to + HALF + column, z.to(out.dtype.element_ty), mask)
 
 
 def takes(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
     """Whether features lie side by side, and how the other axes lie can be said by strides."""
-    wide = 2 <= x.shape[-1] <= 2 * WIDEST and x.ndim <= 4
-    return wide and all(t.shape[-1] == x.shape[-1] and t.stride(-1) == 1 for t in (x, cos, sin))
+    size, each = x.shape[-1], cos.shape[-1]
+    if not 2 <= size <= 2 * WIDEST or x.ndim > 4 or each not in (size, size // 2):
+        return False
+    return sin.shape[-1] == each and all(t.stride(-1) == 1 for t in (x, cos, sin))
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool, interleaved: bool = False) -> Tensor:
     """x·cos + turned(x)·sin, or what undoes it; the result lies in memory as x does."""
     out = torch.empty_like(x)
-    given = [out, x, *(t.expand(x.shape) for t in (cos, sin))]
+    shared = cos.shape[-1] < x.shape[-1]
+    given = [out, x, *(t.expand(*x.shape[:-1], t.shape[-1]) for t in (cos, sin))]
     for _ in range(4 - x.ndim):
         given = [t.unsqueeze(0) for t in given]
     strides_of_out = given[0].stride()
@@ -69,8 +127,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     columns = power(half)
     together = max(1, TOGETHER // columns)
     rows = sizes[0] * sizes[1] * sizes[2]
+    wide = rows + together >= 1 << 31
+    forms = half, inverse, interleaved, shared, wide, together, columns
     _rotate[(cdiv(rows, together),)](
-        *(out, x, cos, sin, rows, *sizes[1:], *strides, half, inverse, together, columns),
-        num_warps=WARPS,
+        *(out, x, cos, sin, rows, *sizes[1:], *strides, *forms), num_warps=WARPS
     )
     return out

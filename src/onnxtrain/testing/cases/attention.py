@@ -313,23 +313,29 @@ def _convolved(
 CONV += _differentiated(CONV, _convolved, DataType.FLOAT)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: int = 0) -> Tensor:
-    """By a matrix that swaps halves."""
-    half = x.shape[-1] // 2
-    one, none = torch.eye(half, dtype=x.dtype), torch.zeros(half, half, dtype=x.dtype)
-    turn = torch.cat([torch.cat([none, one], 1), torch.cat([-one, none], 1)])
+def _rotate(
+    x: Tensor, cos: Tensor, sin: Tensor, *, inverse: int = 0, interleaved: int = 0
+) -> Tensor:
+    """By a matrix that turns pairs; one that repeats angles if there is one for each pair."""
+    each, pair = (torch.tensor(t, dtype=x.dtype) for t in ([[1, 1]], [[0, 1], [-1, 0]]))
+    one = torch.eye(x.shape[-1] // 2, dtype=x.dtype)
+    turn, both = (torch.kron(*((one, t) if interleaved else (t, one))) for t in (pair, each))
+    cos, sin = (t if t.shape[-1] == x.shape[-1] else t @ both for t in (cos, sin))
     return x * cos + ((x * sin) @ -turn if inverse else (x @ turn) * sin)
 
 
 ROTATE = [
     Case("Rotate", [normal(*shape), normal(*angles), normal(*angles)], _rotate,
-         {"inverse": inverse}, domain=OWN, dtypes=FLOATS, name=f"{name}{inverse}")
+         {"inverse": inverse, "interleaved": interleaved}, domain=OWN, dtypes=FLOATS,
+         name=f"{name}{inverse}{'pairs' * interleaved}")
     for name, shape, angles in (
         ("heads", (2, 3, 4, 6), (1, 1, 4, 6)),
         ("plain", (5, 8), (5, 8)),
         ("row", (3, 2, 4), (4,)),
+        ("shared", (2, 3, 6), (3, 3)),
         ("empty", (0, 3, 4), (3, 4)),
     )
     for inverse in (0, 1)
+    for interleaved in (0, 1)
 ]  # fmt: skip
 CASES: list[Case] = [*ATTENTION, *ROTARY, *ROTATE, *LINEAR, *CONV]

@@ -13,6 +13,7 @@ from onnxtrain.transforms.backward.accumulation import hand_over_gradients
 from onnxtrain.transforms.backward.added import add_products
 from onnxtrain.transforms.backward.bias import join_bias_sums
 from onnxtrain.transforms.backward.elementwise import join_elementwise
+from onnxtrain.transforms.backward.grouped import join_groups
 from onnxtrain.transforms.backward.loss import join_losses
 from onnxtrain.transforms.backward.normalized import join_normalized, join_shortcuts
 from onnxtrain.transforms.backward.products import turn_products
@@ -39,6 +40,7 @@ STEPS = (
 ON_GPU = (
     join_normalized,
     join_shortcuts,
+    join_groups,
     join_norm_sums,
     join_dropout_sums,
     join_packed_sums,

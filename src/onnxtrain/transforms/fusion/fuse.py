@@ -15,11 +15,13 @@ from onnxtrain.transforms.fusion import (
     gated,
     gelu,
     group_norm,
+    halves,
     layer_norm,
     linear,
     onnx_attention,
     rms_norm,
     rotary,
+    rotated,
     swish,
 )
 from onnxtrain.transforms.fusion.factors import move_factors
@@ -41,7 +43,9 @@ PATTERNS: tuple[Pattern, ...] = (
     rms_norm.PATTERN,
     swish.PATTERN,
     gated.PATTERN,
+    halves.PATTERN,
     rotary.PATTERN,
+    rotated.PATTERN,
     linear.PATTERN,
     cross_entropy.PATTERN,
 )

@@ -1,4 +1,4 @@
-"""act(gate)·up, the middle of a gated layer: SwiGLU and GeGLU.
+"""act(gate)·up, the middle of a gated layer: SwiGLU, GeGLU, ReGLU, and GLU with a sigmoid.
 
 Neither the activation nor its product with a gradient is kept; both are computed again.
 """
@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
-from onnxtrain.transforms.fusion.reading import only_reader, pairs
+from onnxtrain.transforms.fusion.reading import made_by, only_reader, pairs
 from onnxtrain.types import MS, ONNX, OWN
 
 
@@ -29,6 +29,8 @@ def match(product: ir.Node) -> Match | None:
         if not same_shape(gate, up) or gate.dtype != up.dtype:
             _refuse_unknown(gate, up)
             continue
+        if node.op_type == "Relu" and made_by(gate, "BatchNormalization") is not None:
+            raise Refusal("the Relu is computed together with the normalization before it")
         return Match((node, product), _emitter(gate, up, form))
     return None
 
@@ -37,13 +39,16 @@ def _form(node: ir.Node) -> dict[str, Any] | None:
     """How the activation is computed that a node is; None if it is no such activation."""
     if len([value for value in node.inputs if value is not None]) != 1:
         return None
-    if (node.domain, node.op_type) == (MS, "QuickGelu"):
-        alpha = node.attributes.get_float("alpha", None)
-        return {"approximate": "quick", "alpha": alpha}
-    if (node.domain, node.op_type) == (MS, "FastGelu"):
-        return {"approximate": "tanh"}
-    if (node.domain, node.op_type) in ((ONNX, "Gelu"), (MS, "Gelu")):
-        return {"approximate": node.attributes.get_string("approximate", "none")}
+    kind = (node.domain, node.op_type)
+    if kind in ((ONNX, "Sigmoid"), (ONNX, "Relu")):
+        return {"activation": node.op_type.lower()}
+    if kind == (MS, "QuickGelu"):
+        return {"activation": "swish", "alpha": node.attributes.get_float("alpha", None)}
+    if kind == (MS, "FastGelu"):
+        return {"activation": "gelu_tanh"}
+    if kind in ((ONNX, "Gelu"), (MS, "Gelu")):
+        tanh = node.attributes.get_string("approximate", "none") == "tanh"
+        return {"activation": "gelu_tanh" if tanh else "gelu"}
     return None
 
 

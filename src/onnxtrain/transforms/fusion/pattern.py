@@ -42,19 +42,23 @@ class Pattern:
 
     Attributes:
         name: What reports call it.
-        anchors: Operators of ONNX at which it is looked for.
+        anchors: Operators at which it is looked for.
         match: What is there: a match, None if it is nothing alike, or a refusal.
+        domain: Whose operators these are.
     """
 
     name: str
     anchors: frozenset[str]
     match: Callable[[ir.Node], Match | None]
+    domain: str = ONNX
 
 
 def apply(graph: ir.Graph, pattern: Pattern, report: Report) -> None:
     """Replace every match of a pattern, in place."""
     for node in list(graph):
-        if node.graph is not graph or node.domain != ONNX or node.op_type not in pattern.anchors:
+        if node.graph is not graph or node.domain != pattern.domain:
+            continue
+        if node.op_type not in pattern.anchors:
             continue
         try:
             found = pattern.match(node)

@@ -140,3 +140,33 @@ def taken(node: ir.Node) -> Taken | None:
         return None
     begin, end, _ = slice(begin, end).indices(size)
     return Taken(axis, begin, end, step)
+
+
+class Part(NamedTuple):
+    """What a value is of another one: from where to where along an axis, and the node it is of."""
+
+    whole: ir.Value
+    axis: int
+    begin: int
+    end: int
+    node: ir.Node
+
+
+def part_of(value: ir.Value | None) -> Part | None:
+    """What a Slice or Split takes without gaps; None if a value is made otherwise."""
+    node = made_by(value, "Slice", "Split")
+    whole = None if node is None else node.inputs[0]
+    if value is None or node is None or whole is None or whole.shape is None:
+        return None
+    if node.op_type == "Slice":
+        found = taken(node)
+        if found is None or found.step != 1:
+            return None
+        return Part(whole, found.axis, found.begin, found.end, node)
+    axis = node.attributes.get_int("axis", 0) % len(whole.shape)
+    sizes = [None if part.shape is None else part.shape[axis] for part in node.outputs]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):
+        return None
+    place = node.outputs.index(value)
+    return Part(whole, axis, sum(known[:place]), sum(known[: place + 1]), node)

@@ -1,20 +1,25 @@
-"""x·cos + turned(x)·sin, the positions of most language models: turned swaps halves, (-b, a)."""
+"""x·cos + turned(x)·sin, the positions of most language models: turned makes (-b, a) of (a, b).
+
+These pairs are the halves of the features, or neighbours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.builder import Ops
+from onnxtrain.transforms.fusion.paired import Member, joined, member
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
-from onnxtrain.transforms.fusion.reading import is_last_axis, made_by, pairs, rank, taken
+from onnxtrain.transforms.fusion.reading import made_by, pairs, rank
 from onnxtrain.types import OWN
 
 
 def match(total: ir.Node) -> Match | None:
-    """The sum of a value and of its turned halves, each times something."""
+    """The sum of a value and of its turned pairs, each times something."""
     for one, other in pairs(total):
         plain, mixed = made_by(one, "Mul"), made_by(other, "Mul")
         if plain is None or mixed is None or plain is mixed:
@@ -23,52 +28,33 @@ def match(total: ir.Node) -> Match | None:
             found = _turned(turned)
             if found is None:
                 continue
-            x, nodes = found
+            x, of, nodes = found
             for same, cos in pairs(plain):
                 if same is x:
                     _refuse_others(x, cos, sin, total.outputs[0])
-                    return Match((*nodes, plain, mixed, total), _emitter(x, cos, sin))
+                    emit = _emitter(x, cos, sin, of.interleaved)
+                    return Match((*nodes, plain, mixed, total), emit)
     return None
 
 
-def _turned(value: ir.Value) -> tuple[ir.Value, list[ir.Node]] | None:
-    """What a value has the halves of, swapped, and the nodes that do it."""
-    joined = made_by(value, "Concat")
-    if joined is None or len(joined.inputs) != 2:
+def _turned(value: ir.Value) -> tuple[ir.Value, Member, list[ir.Node]] | None:
+    """What a value has the pairs of, turned, one member of them, and the nodes that do it."""
+    end = made_by(value, "Reshape")
+    both = joined(value.producer() if end is None else made_by(end.inputs[0], "Concat"))
+    negated = None if both is None else made_by(both.first, "Neg")
+    if both is None or negated is None:
         return None
-    if not is_last_axis(value, joined.attributes.get_int("axis", 0)):
+    second, first = member(negated.inputs[0]), member(both.second)
+    if second is None or first is None or not first.goes_with(second):
         return None
-    negated = made_by(joined.inputs[0], "Neg")
-    if negated is None or negated.inputs[0] is None or joined.inputs[1] is None:
+    x = first.flat
+    swapped = second.second and not first.second and both.fits(first)
+    if x is None or not swapped or first.interleaved != (end is not None):
         return None
-    second, first = _part(negated.inputs[0]), _part(joined.inputs[1])
-    if second is None or first is None or second[0] is not first[0]:
+    if not first.is_flat(value):
         return None
-    x, size = first[0], _width(first[0])
-    if size is None or size % 2 or first[1] != (0, size // 2) or second[1] != (size // 2, size):
-        return None
-    parts = dict.fromkeys([first[2], second[2]])
-    return x, [*parts, negated, joined]
-
-
-def _part(value: ir.Value) -> tuple[ir.Value, tuple[int, int], ir.Node] | None:
-    """What a value is a part of along the last axis, from where to where, and the node."""
-    node = made_by(value, "Slice", "Split")
-    x = None if node is None else node.inputs[0]
-    size = _width(x)
-    if node is None or x is None or size is None:
-        return None
-    if node.op_type == "Split":
-        sizes = [_width(part) for part in node.outputs]
-        known = [n for n in sizes if n is not None]
-        if not is_last_axis(x, node.attributes.get_int("axis", 0)) or len(known) < len(sizes):
-            return None
-        start = sum(known[: node.outputs.index(value)])
-        return x, (start, start + known[node.outputs.index(value)]), node
-    part = taken(node)
-    if part is None or part.step != 1 or not is_last_axis(x, part.axis):
-        return None
-    return x, (part.begin, part.end), node
+    nodes = (*first.nodes, *second.nodes, negated, *both.nodes, *([] if end is None else [end]))
+    return x, first, [*dict.fromkeys(nodes)]
 
 
 def _width(value: ir.Value | None) -> int | None:
@@ -91,8 +77,11 @@ def _refuse_others(x: ir.Value, cos: ir.Value, sin: ir.Value, y: ir.Value) -> No
             raise Refusal(f"'{angles.name}' is of another type than what it turns")
 
 
-def _emitter(x: ir.Value, cos: ir.Value, sin: ir.Value) -> Callable[[Ops], ir.Value]:
-    return lambda op: op.Rotate(x, cos, sin, _domain=OWN)
+def _emitter(
+    x: ir.Value, cos: ir.Value, sin: ir.Value, interleaved: bool
+) -> Callable[[Ops], ir.Value]:
+    given: dict[str, Any] = {"interleaved": 1} if interleaved else {}
+    return lambda op: op.Rotate(x, cos, sin, **given, _domain=OWN)
 
 
 PATTERN = Pattern("Rotate", frozenset({"Add"}), match)

@@ -215,31 +215,6 @@ def _gelu_sum(approximate: str, gelu: Any) -> Case:
                 gradient=False)  # fmt: skip
 
 
-def _gated(gate: Tensor, up: Tensor, *, approximate: str = "none", **alpha: float) -> Tensor:
-    acts: dict[str, Any] = {"none": _gelu, "tanh": _fast_gelu, "quick": _quick_gelu}
-    act: Tensor = acts[approximate](gate, **alpha)
-    return act * up
-
-
-def _gated_grad(dy: Tensor, gate: Tensor, up: Tensor, **given: Any) -> tuple[Tensor, ...]:
-    with torch.enable_grad():
-        both = [t if t.requires_grad else t.detach().requires_grad_() for t in (gate, up)]
-        return torch.autograd.grad(_gated(*both, **given), both, dy, create_graph=True)
-
-
-_GATED = [
-    Case(op, [normal(*shape)] * count, reference, attributes, domain=OWN, outputs=outputs,
-         dtypes=FLOATS, name=name)
-    for op, count, reference, outputs in (("Gated", 2, _gated, 1), ("GatedGrad", 3, _gated_grad, 2))
-    for name, shape, attributes in (
-        ("none", (4, 5), {}),
-        ("tanh", (2, 3, 5), {"approximate": "tanh"}),
-        ("silu", (4, 5), {"approximate": "quick", "alpha": 1.0}),
-        ("quick", (7,), {"approximate": "quick"}),
-        ("scalar", (), {"approximate": "tanh"}),
-        ("empty", (0, 3), {}),
-    )
-]  # fmt: skip
 _TOUCHING_ZERO = given([-1.5, 0.0, 2.0, -0.0])
 _GRADIENTS = [
     _grad_row("ReluGrad", _relu_grad, normal(4, 5), normal(4, 5)),
@@ -321,4 +296,4 @@ _FAKE_QUANT = [
     ),
 ]
 
-CASES: list[Case] = [*_POINTWISE, *_GELU, *_GATED, *_GRADIENTS, *_FAKE_QUANT]
+CASES: list[Case] = [*_POINTWISE, *_GELU, *_GRADIENTS, *_FAKE_QUANT]
