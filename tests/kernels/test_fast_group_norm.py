@@ -14,7 +14,7 @@ ACTIVATIONS = {
 
 
 @on_devices
-@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("layout", ["first", "last", "last, together"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize(("channels", "groups", "sides"), [(6, 2, (5, 7)), (8, 8, (3, 3))])
 def test_value_and_gradients(
@@ -22,14 +22,44 @@ def test_value_and_gradients(
     groups: int,
     sides: tuple[int, int],
     activation: str,
-    last: bool,
+    layout: str,
     device: str,
     dtype: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With channels as the second axis in memory and as the last, and far from 0."""
     monkeypatch.setattr(group_norm.fast.load("group_norm"), "TILE", 16)
+    together = group_norm.fast.load("group_norm_last")
+    sizes = {"SMALLEST": 1 if "together" in layout else 1 << 30, "ROW": 4, "TILE": 16}
+    for name, size in sizes.items():
+        monkeypatch.setattr(together, name, size)
+    together._cut.cache_clear()
     monkeypatch.setattr(group_norm, "_is_fast", lambda *tensors: True)
+    assert_right(channels, groups, sides, activation, layout != "first", device, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("activation", ["none", "swish"])
+@pytest.mark.parametrize(
+    ("channels", "groups", "sides"), [(64, 32, (96, 101)), (320, 32, (64, 64)), (96, 1, (80, 80))]
+)
+def test_images_with_their_channels_last(
+    channels: int, groups: int, sides: tuple[int, int], activation: str, dtype: str
+) -> None:
+    """Groups of a few bytes a place, of which programs take several, and of many."""
+    assert_right(channels, groups, sides, activation, True, "cuda", dtype)
+
+
+def assert_right(
+    channels: int,
+    groups: int,
+    sides: tuple[int, int],
+    activation: str,
+    last: bool,
+    device: str,
+    dtype: str,
+) -> None:
     x, dy = (drawn(2, channels, *sides, device=device, dtype=dtype) for _ in range(2))
     x, dy = x.flip(1) * 2 + 4, dy
     if last:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxtrain.cli import fit_options as options
 from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def plan(
         str | None, typer.Option(help="Loss of the training step, as fit takes it.")
     ] = None,
     optimizer: Annotated[str, typer.Option(help="adamw, adam, lamb, sgd or momentum.")] = "adamw",
+    precision: options.Precision = options.PrecisionName.fp32,
     memory: Annotated[
         bool, typer.Option("--memory", help="Bytes alive after each call, and the peak.")
     ] = False,
@@ -41,10 +43,15 @@ def plan(
 
     if (loss is not None) != training:
         raise OnnxTrainError("--training and --loss belong together: give both or none")
+    if loss is None and precision is not options.PrecisionName.fp32:
+        raise OnnxTrainError("--precision is that of a training step: give --training and --loss")
     provider = provider_of(device)
     loaded = load_source(model).model if training else load_model(model)
     _set_dimensions(loaded, dimensions or [])
-    made = [_inference(loaded)] if loss is None else _training(loaded, loss, optimizer)
+    if loss is None:
+        made = [_inference(loaded)]
+    else:
+        made = _training(loaded, loss, optimizer, precision.value)
     for item in made:
         _print(item, provider, memory)
 
@@ -94,7 +101,7 @@ def _inference(model: ir.Model) -> Planned:
     return Planned("inference", prepare(model))
 
 
-def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
+def _training(original: ir.Model, loss: str, optimizer: str, precision: str) -> list[Planned]:
     """Step and update as a trainer with default settings runs them."""
     import onnx_ir as ir
 
@@ -102,6 +109,7 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
     from onnxtrain.errors import LossError
     from onnxtrain.graph.prepare import prepare
     from onnxtrain.training.build import build_optimizer, build_training, working_copy
+    from onnxtrain.training.precision import computed_in
     from onnxtrain.transforms.mode import TrainingForm
     from onnxtrain.transforms.parameters import decide
     from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
@@ -130,6 +138,7 @@ def _training(original: ir.Model, loss: str, optimizer: str) -> list[Planned]:
         moving=[d.name for d in decisions if d.statistic],
         form=TrainingForm(batch_norm=True, dropout=True),
         split=False,
+        compute=computed_in(working, trained, precision),
         fuse=True,
     )
     notes = () if built.fusion is None else tuple(built.fusion.report.lines())

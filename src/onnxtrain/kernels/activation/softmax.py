@@ -15,8 +15,6 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
 aten = torch.ops.aten
-SMALLEST = 1 << 16
-"""Elements from which on Triton's launch of one kernel takes no longer than torch's."""
 
 
 def as_rows(x: Tensor, axis: int) -> Tensor:
@@ -36,7 +34,7 @@ def softmax_rows(x: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("Softmax", since=13, T=FLOATS)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Y = eˣ / Σ eˣ along an axis."""
-    if fast.ready(x, smallest=SMALLEST) and (quick := fast.load("softmax")).takes(x, axis):
+    if fast.ready(x) and (quick := fast.load("softmax")).takes(x, axis):
         found: Tensor = quick.softmax(x, axis, log=False)
         return found
     return torch.softmax(x, axis)
@@ -51,7 +49,7 @@ def softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("SoftmaxGrad_13", domain=MS, T=FLOATS)
 def softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = y·(dY - Σ y·dY) along an axis, from the output y."""
-    if fast.ready(dy, y, smallest=SMALLEST) and (quick := fast.load("softmax_grad")).takes(y, axis):
+    if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
         found: Tensor = quick.softmax_grad(dy, y, axis, log=False)
         return found
     dx: Tensor = aten._softmax_backward_data(dy, y, axis, dy.dtype)
@@ -67,7 +65,7 @@ def log_softmax_rows(x: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("LogSoftmax", since=13, T=FLOATS)
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """Y = x - ln Σ eˣ along an axis."""
-    if fast.ready(x, smallest=SMALLEST) and (quick := fast.load("softmax")).takes(x, axis):
+    if fast.ready(x) and (quick := fast.load("softmax")).takes(x, axis):
         found: Tensor = quick.softmax(x, axis, log=True)
         return found
     return torch.log_softmax(x, axis)
@@ -82,7 +80,7 @@ def log_softmax_rows_grad(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
 @kernel("LogSoftmaxGrad_13", domain=MS, T=FLOATS)
 def log_softmax_grad(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """dX = dY - e^y·Σ dY along an axis, from the output y."""
-    if fast.ready(dy, y, smallest=SMALLEST) and (quick := fast.load("softmax_grad")).takes(y, axis):
+    if fast.ready(dy, y) and (quick := fast.load("softmax_grad")).takes(y, axis):
         found: Tensor = quick.softmax_grad(dy, y, axis, log=True)
         return found
     dx: Tensor = aten._log_softmax_backward_data(dy, y, axis, dy.dtype)

@@ -19,8 +19,8 @@ from torch import Tensor
 from onnxtrain.kernels.devices import capability
 
 TYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
-SMALLEST = 1 << 22
-"""Elements below which the host takes longer to launch these than the GPU takes to run torch's."""
+SMALLEST = 1 << 16
+"""Elements below which these are not worth compiling."""
 CAPABILITY = (8, 0)
 """The first GPUs that have the instructions of these kernels; older ones run the portable ones."""
 _type_of, _needs_gradient = operator.attrgetter("dtype"), operator.attrgetter("requires_grad")
@@ -49,21 +49,33 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def ready(*tensors: Tensor, smallest: int = SMALLEST, rows: bool = False) -> bool:
+def ready(
+    *tensors: Tensor, smallest: int = SMALLEST, rows: bool = False, images: bool = False
+) -> bool:
     """Whether Triton may take these: large enough, contiguous, of the types it knows, on a GPU.
 
-    Matrices may have space between their ``rows`` if the kernel skips it.
+    Matrices may have space between their ``rows`` if the kernel skips it. All of them may be
+    ``images`` with their channels last, where the order of elements does not matter.
     """
     first = tensors[0]
     if not first.is_cuda or first.numel() < smallest or not serves(first.get_device()):
         return False
     differentiated = torch.is_grad_enabled()
+    last = images and _are_last(tensors)
     for t in tensors:
         if t.dtype not in TYPES or (differentiated and t.requires_grad):
             return False  # autograd cannot go back through Triton
-        if not t.is_contiguous() and not (rows and t.ndim == 2 and t.stride(1) == 1):
+        if not (last or t.is_contiguous()) and not (rows and t.ndim == 2 and t.stride(1) == 1):
             return False
     return True
+
+
+def _are_last(tensors: Sequence[Tensor]) -> bool:
+    """Whether all of these are images, or volumes, with their channels last."""
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensors[0].ndim)
+    if form is None or tensors[0].is_contiguous():
+        return False
+    return all(t.ndim == tensors[0].ndim and t.is_contiguous(memory_format=form) for t in tensors)
 
 
 def ready_lists(*lists: Sequence[Tensor]) -> bool:

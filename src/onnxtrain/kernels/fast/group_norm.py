@@ -1,7 +1,8 @@
 """Normalization of groups of channels, and its gradient; a program has a group of a sample.
 
 It goes through its group twice, in tiles; the second time most of it comes from the cache.
-Channels may be the second axis in memory or the last one.
+Channels may be the second axis in memory or the last one, of which narrow groups are taken together
+(``group_norm_last``).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast import group_norm_last
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation
 from onnxtrain.kernels.fast.launch import power
-from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
 
 TILE = 4096
 """Elements of a tile."""
@@ -36,30 +38,13 @@ def _tile(begin, start, size, places, CHANNELS: tl.constexpr, LAST: tl.constexpr
 
 
 @triton.jit
-def _activated(value, alpha, KIND: tl.constexpr):
-    """What an activation makes of a value."""
-    if KIND == "relu":
-        result = tl.where(value < 0.0, 0.0, value)
-    elif KIND == "swish":
-        result = gelu_value(value, alpha, "quick", True)
-    else:
-        result = value
-    return result
-
-
-@triton.jit
 def _before(grad, normal, scale, shift, channel, fits, alpha, KIND: tl.constexpr):
     """The gradient before the activation, whose input is computed again."""
-    if KIND == "none":
-        result = grad
-    else:
+    line = normal
+    if KIND != "none":
         weight = tl.load(scale + channel, fits, 0.0).to(tl.float32)
         line = normal * weight + tl.load(shift + channel, fits, 0.0).to(tl.float32)
-        if KIND == "relu":
-            result = tl.where(line > 0.0, grad, 0.0)
-        else:
-            result = grad * gelu_slope(line, "quick", True, alpha)
-    return result
+    return before_activation(grad, line, alpha, KIND)
 
 
 @Compiled
@@ -101,7 +86,7 @@ def _normalize(
             factor = tl.load(scale + first + channel, fits, 0.0).to(tl.float32) * steep
             added = tl.load(shift + first + channel, fits, 0.0).to(tl.float32)
             value = tl.load(x + base + at, there, 0.0).to(tl.float32) - center
-            result = _activated(value * factor + added, alpha, KIND)
+            result = activated(value * factor + added, alpha, KIND)
             tl.store(y + base + at, result.to(y.dtype.element_ty), there)
 
 
@@ -186,6 +171,8 @@ def normalize(
     alpha: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, and mean and inverse deviation of each group; y lies in memory as x does."""
+    if group_norm_last.takes(x, groups):
+        return group_norm_last.normalize(x, scale, shift, groups, epsilon, activation, alpha)
     y = torch.empty_like(x)
     mean, inverse = torch.empty(2, len(x), groups, device=x.device)
     places, *sizes = _blocks(x, groups)
@@ -207,13 +194,17 @@ def grad(
     alpha: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dx, and the gradients of scale and shift; only an activation takes the shift."""
-    dx = torch.empty_like(x)
-    sums = torch.empty(2, len(x), x.shape[1], device=x.device)
-    places, *sizes = _blocks(x, mean.shape[1])
-    _grad[(mean.numel(),)](
-        *(dx, sums, dy, x, scale, scale if shift is None else shift, mean, inverse),
-        *(places, len(x), alpha, activation, *sizes),
-        num_warps=WARPS,
-    )
+    shift = scale if shift is None else shift
+    if group_norm_last.takes(x, mean.shape[1]):
+        given = dy, x, scale, mean, inverse, shift, activation, alpha
+        dx, sums = group_norm_last.grad(*given)
+    else:
+        dx, sums = torch.empty_like(x), torch.empty(2, len(x), x.shape[1], device=x.device)
+        places, *sizes = _blocks(x, mean.shape[1])
+        _grad[(mean.numel(),)](
+            *(dx, sums, dy, x, scale, shift, mean, inverse),
+            *(places, len(x), alpha, activation, *sizes),
+            num_warps=WARPS,
+        )
     to_scale, to_shift = sums.sum(1).to(scale.dtype)
     return dx, to_scale, to_shift

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.nn.window import Ints, Window, pad, resolve
 from onnxtrain.kernels.precision import Grads, multiply, multiply_back
+from onnxtrain.kernels.reduction.columns import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
@@ -70,8 +71,11 @@ def _gradients(
 ) -> Grads:
     padded, padding = outer_padding(x, window)
     last = channels_last(padded, w, window.strides)
+    grad = laid_out(dy, last)
+    # torch takes several times as long to add up what lies with its channels last
+    apart = bool(last) and grad.is_cuda and wanted[2]
     dx, dw, db = torch.ops.aten.convolution_backward(
-        laid_out(dy, last),
+        grad,
         laid_out(padded, last),
         laid_out(w, last if w.is_cuda else None),
         [w.shape[0]],
@@ -81,11 +85,11 @@ def _gradients(
         False,
         [0] * len(padding),
         group,
-        wanted,
+        [*wanted[:2], wanted[2] and not apart],
     )
     if dx is not None and not window.symmetric:
         dx = pad(dx, less(padding, window.begin), less(padding, window.end))
-    return dx, dw, db
+    return dx, dw, column_sums(grad.movedim(1, -1)) if apart else db
 
 
 @kernel("ConvInteger", since=10, T1=BYTES, T2=BYTES)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.activation.gelu import quick_slope
+from onnxtrain.kernels.nn.parts import layout_of
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN
@@ -78,6 +79,8 @@ def group_normalized_grad(
     if activation != "none" and bias is None:
         raise ValueError(f"the gradient of a normalization with a {activation} needs its bias")
     single = mean.dtype is inverse.dtype is torch.float32
+    if x.is_cuda and x.ndim == 4:
+        dy = dy.contiguous(memory_format=layout_of(x))
     if single and _is_fast(scale, x, dy) and _are_dense(mean, inverse, bias):
         given = dy, x, scale, mean, inverse, bias, activation, alpha
         found: Three = fast.load("group_norm").grad(*given)

@@ -12,16 +12,13 @@ from torch import Tensor
 from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.reduction.columns import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, MS, OWN
 
 Three = tuple[Tensor, Tensor, Tensor]
 _native_grad = torch.ops.aten.native_layer_norm_backward.default
-SMALLEST = 1 << 21
-"""Elements from which on Triton is faster than torch."""
-SMALLEST_GRADIENT = 1 << 20
-"""Elements from which on Triton's gradient is the faster one: torch's reads everything twice."""
 
 
 @kernel("LayerNormalization", outputs=3, T=FLOATS)
@@ -118,12 +115,6 @@ def layer_normalization_grad_add(
     )
 
 
-def column_sums(x: Tensor) -> Tensor:
-    """Σ x over all axes but the last, in its type."""
-    wide = x if x.device.type == "cpu" else widen(x)  # torch sums in float32 there
-    return wide.reshape(-1, x.shape[-1]).sum(0).to(x.dtype)
-
-
 def _layer_grad(
     y_grad: Tensor,
     x: Tensor,
@@ -143,7 +134,7 @@ def _layer_grad(
         _, mean, inv_std_dev = normalize(data, data.new_ones(sizes), None, axis, epsilon)
     given = (x, y_grad) if residual is None else (x, y_grad, residual)
     if (
-        fast.ready(*given, smallest=SMALLEST_GRADIENT)
+        fast.ready(*given)
         and scale.shape == sizes
         and (not summed or x.shape[-1:] == sizes)
         and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
@@ -245,13 +236,12 @@ def fast_norm(
     stash: torch.dtype,
     skip: Tensor | None = None,
     extra: Tensor | None = None,
-    smallest: int = SMALLEST,
 ) -> bool:
     """Whether one Triton launch normalizes x (+ skip + extra), with statistics in float32."""
     vectors = [t for t in (shift, extra) if t is not None]
     return (
         stash is torch.float32
-        and fast.ready(x, *([] if skip is None else [skip]), smallest=smallest)
+        and fast.ready(x, *([] if skip is None else [skip]))
         and scale.shape == normalized_shape(x, axis)
         and all(t.shape == scale.shape for t in vectors)
         and bool(fast.load("norm").takes(scale, *vectors))

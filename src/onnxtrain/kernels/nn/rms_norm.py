@@ -21,9 +21,6 @@ from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, MS, OWN
 
-SMALLEST = 1 << 16
-"""Elements from which on one launch is faster than torch's several."""
-
 
 @kernel("RMSNormalization", since=23, T=FLOATS, V=FLOATS)
 def rms_normalization(
@@ -41,7 +38,7 @@ def simplified_layer_normalization(
 ) -> tuple[Tensor, Tensor]:
     """RMSNormalization that also returns inv."""
     stash = to_torch(stash_type)
-    if fast_norm(x, scale, None, axis, stash, smallest=SMALLEST):
+    if fast_norm(x, scale, None, axis, stash):
         found = fast.load("norm").normalize(
             x, scale, None, epsilon, centred=False, dtype=scale.dtype
         )
@@ -95,7 +92,7 @@ def skip_simplified_layer_normalization(
 
 
 def _fast_skip(x: Tensor, scale: Tensor, skip: Tensor, bias: Tensor | None) -> bool:
-    return fast_norm(x, scale, None, -1, torch.float32, skip, bias, SMALLEST)
+    return fast_norm(x, scale, None, -1, torch.float32, skip, bias)
 
 
 @kernel("SimplifiedLayerNormalizationGrad", domain=MS, outputs=2, T=FLOATS, V=FLOATS)
@@ -141,7 +138,7 @@ def _simplified_grad(
     sizes = normalized_shape(x, axis)
     more = () if residual is None else (residual,)
     if (
-        fast.ready(x, y_grad, *more, smallest=SMALLEST)
+        fast.ready(x, y_grad, *more)
         and scale.shape == sizes
         and inv_std_var.dtype is torch.float32
         and (quick := fast.load("norm_grad")).takes(scale, inv_std_var)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.activation.dropout import dropout_grad
-from onnxtrain.kernels.nn.layer_norm import column_sums
+from onnxtrain.kernels.reduction.columns import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.edit import remove_dead
+from onnxtrain.graph.infer import infer_node
 from onnxtrain.graph.lean import share_equal
 from onnxtrain.transforms.fusion.reading import is_op
 from onnxtrain.types import FIXED, FLOATS, ONNX
@@ -97,13 +98,16 @@ _MOVES: dict[str, Callable[..., Array | None]] = {
 
 def fold(graph: ir.Graph) -> None:
     """Compute what depends on constants and known shapes only, pass by what does nothing."""
+    news: set[ir.Value] = set()
     for node in list(graph):
+        if news.intersection(node.inputs) and _finds_shapes(node, graph.opset_imports):
+            news.update(node.outputs)
         if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
             continue
         if (same := _passed_by(node)) is not None:
             node.outputs[0].replace_all_uses_with(same)
         elif (array := _computed(node)) is not None:
-            _to_constant(graph, node, array)
+            news.add(_to_constant(graph, node, array))
     remove_dead(graph, keep=lambda node: node.domain != ONNX)
 
 
@@ -120,7 +124,15 @@ def share(graph: ir.Graph) -> None:
     share_equal(graph, set(graph), set(graph.outputs))
 
 
-def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> None:
+def _finds_shapes(node: ir.Node, imports: dict[str, int]) -> bool:
+    """Whether what is known of a node's inputs by now tells the shape of an output."""
+    unknown = [value for value in node.outputs if value.shape is None]
+    if unknown:
+        infer_node(node, imports)
+    return any(value.shape is not None for value in unknown)
+
+
+def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> ir.Value:
     """Let an initializer of the same name stand for what a node makes."""
     old = node.outputs[0]
     name = str(old.name)
@@ -134,6 +146,7 @@ def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> None:
     old.replace_all_uses_with(value)
     graph.remove(node, safe=True)
     graph.register_initializer(value)
+    return value
 
 
 def _passed_by(node: ir.Node) -> ir.Value | None:

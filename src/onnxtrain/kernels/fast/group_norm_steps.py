@@ -1,0 +1,32 @@
+"""What an activation behind a normalization makes of a value, and of a gradient."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
+
+
+@triton.jit
+def activated(value, alpha, KIND: tl.constexpr):
+    """A value behind the activation."""
+    if KIND == "relu":
+        result = tl.where(value < 0.0, 0.0, value)
+    elif KIND == "swish":
+        result = gelu_value(value, alpha, "quick", True)
+    else:
+        result = value
+    return result
+
+
+@triton.jit
+def before_activation(grad, line, alpha, KIND: tl.constexpr):
+    """The gradient before the activation, whose input is the line."""
+    if KIND == "relu":
+        result = tl.where(line > 0.0, grad, 0.0)
+    elif KIND == "swish":
+        result = grad * gelu_slope(line, "quick", True, alpha)
+    else:
+        result = grad
+    return result
