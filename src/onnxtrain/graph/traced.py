@@ -65,7 +65,9 @@ def other_names(value: ir.Value) -> list[str]:
 
 
 def nested(one: str, other: str) -> bool:
-    """Whether one module is the other, or one of them is in the other."""
+    """Whether one module is the other, or one of them is in the other, as all are in the whole."""
+    if not one or not other:
+        return True
     one, other = f"{one}.", f"{other}."
     return one.startswith(other) or other.startswith(one)
 
@@ -117,6 +119,15 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def renamed_call(node: ir.Node, name: str | None) -> dict[str, str]:
+    """What a copy of a node tells: a call of another name, or none."""
+    told = dict(node.metadata_props)
+    text = told.pop(_CALL, None)
+    if name is not None and text is not None:
+        told[_CALL] = _NAME.sub(f"%{name}", text, count=1)
+    return told
 
 
 def stem(name: str) -> str:
