@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.copied import copied_node
 from onnxtrain.graph.lost import Lost, Other, own_tensor, tell_merged
-from onnxtrain.graph.traced import call_of, read_by_call, renamed_call, stem
+from onnxtrain.graph.traced import call_of, read_by_call, stem, told_by_copy
 from onnxtrain.graph.tracing import Trace, number
 
 Use = tuple[ir.Node, int]
@@ -155,7 +155,7 @@ class _Restoring:
             reads = any(value in new for value in node.inputs if value is not None)
             if reads and node.outputs[0] not in new:
                 inputs = [None if v is None else new.get(v, v) for v in node.inputs]
-                told = renamed_call(node, calls.get(call_of(node) or ""))
+                told = told_by_copy(node, calls.get(call_of(node) or ""), way.name)
                 copied = copied_node(self._graph, node, inputs, told)
                 new |= zip(node.outputs, copied.outputs, strict=True)
         return new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -121,12 +121,16 @@ def call_of(node: ir.Node) -> str | None:
     return None if name is None else name.group(1)
 
 
-def renamed_call(node: ir.Node, name: str | None) -> dict[str, str]:
-    """What a copy of a node tells: a call of another name, or none."""
+def told_by_copy(
+    node: ir.Node, call: str | None, rename: Callable[[str], str | None]
+) -> dict[str, str]:
+    """What a copy of a node tells: a call of another name, or none, in modules of other names."""
     told = dict(node.metadata_props)
-    text = told.pop(_CALL, None)
-    if name is not None and text is not None:
-        told[_CALL] = _NAME.sub(f"%{name}", text, count=1)
+    text, scopes = told.pop(_CALL, None), _listed(told.get(SCOPES))
+    if call is not None and text is not None:
+        told[_CALL] = _NAME.sub(f"%{call}", text, count=1)
+    if scopes:
+        told[SCOPES] = repr([rename(path) or path for path in scopes])
     return told
 
 
