@@ -16,6 +16,7 @@ from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.load import load_model
+from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
@@ -107,6 +108,8 @@ def generate_artifacts(
     verify(source)
     proto, trainable, frozen = as_in_torch(proto, source, trainable, frozen, level=3)
     _check_trainable(proto, trainable)
+    if loss is not None:
+        proto = with_named_sizes(proto)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
     with onnxblock.base(proto) as accessor, accessor.building():
