@@ -11,6 +11,7 @@ from onnxtrain.graph.folded import join_forms
 from onnxtrain.graph.inverted import invert
 from onnxtrain.graph.joined import part
 from onnxtrain.graph.merged import separate
+from onnxtrain.graph.overlapping import join_parts
 from onnxtrain.graph.shared_rows import share_rows
 from onnxtrain.graph.shared_steps import restore_steps
 from onnxtrain.graph.shifted import shift
@@ -25,6 +26,6 @@ def restore(model: ir.Model) -> bool:
     """
     steps = (
         *(separate, part, shift, invert, restore_biases, restore_steps, restore_calls),
-        *(tell_results, share_rows, join_forms),
+        *(tell_results, share_rows, join_forms, join_parts),
     )
     return any([step(model) for step in steps])
