@@ -72,6 +72,30 @@ class Resized(torch.nn.Module):
         return self.layer(x.repeat(1, 5, 1)[:, : rows.shape[1]] + rows)
 
 
+class Smaller(torch.nn.Module):
+    """A table of positions of which there are fewer."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+        self.table = torch.nn.Parameter(torch.randn(1, 8, 4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = torch.nn.functional.interpolate(self.table, size=(2, 2), mode=self.mode)
+        return torch.tanh(x + grid.flatten(2).transpose(1, 2))
+
+
+class Bilinear(torch.nn.Module):
+    """A layer of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Bilinear(8, 8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x, torch.tanh(x))
+
+
 class Joined(torch.nn.Module):
     """A weight and a part of another one, the matrix of a layer."""
 
@@ -152,11 +176,23 @@ def test_nothing_is_said_of_what_is_not_trained() -> None:
     assert "'add'" in str(found.message) and "'pow_1'" not in str(found.message)
 
 
-@pytest.mark.parametrize(("old", "new", "count"), [(3, 4, 1), (3, 3, 0)])
-def test_tables_that_were_enlarged_are_named(old: int, new: int, count: int) -> None:
-    """A table that has its size keeps its numbers, whatever computed them."""
-    found = warned(exported(Resized(old, new)))
-    assert len(found) == count and all("from 'table'" in str(one.message) for one in found)
+@pytest.mark.parametrize(("old", "new"), [(3, 4), (4, 3), (3, 3)])
+def test_tables_that_were_resized_are_named(old: int, new: int) -> None:
+    """Numbers tell that there are more than before; if not, there may be as many."""
+    (found,) = warned(exported(Resized(old, new)))
+    text = str(found.message)
+    assert ("'cat' from 'table' (unless its size stayed)" in text) is (new <= old)
+    assert "from 'table'" in text
+
+
+@pytest.mark.parametrize(("mode", "count"), [("nearest", 0), ("area", 1)])
+def test_tables_of_which_rows_were_taken_are_not_named(mode: str, count: int) -> None:
+    assert len(warned(exported(Smaller(mode)))) == count
+
+
+def test_nothing_is_said_of_sizes_that_were_computed() -> None:
+    """The weight of such a layer is stored in another shape, which depends on that of its data."""
+    assert not warned(exported(Bilinear()))
 
 
 def test_what_was_computed_before_it_was_joined_is_named() -> None:

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
-import onnx_ir as ir
 
 from onnxtrain import onnxblock
+from onnxtrain.artifacts.as_in_torch import as_in_torch
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.folded import tie
 from onnxtrain.graph.load import load_model
-from onnxtrain.graph.maps import written
-from onnxtrain.graph.restored import restore
-from onnxtrain.graph.shared_rows import share_rows
-from onnxtrain.graph.traced import held_names, other_names, sources
+from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
-from onnxtrain.types import FLOATS, DataType
+from onnxtrain.types import DataType
 
 
 class LossType(enum.Enum):
@@ -79,7 +74,8 @@ def generate_artifacts(
         model: The forward model, or its path.
         requires_grad: Parameters to train. One that torch's exporter stored in another form, such
             as transposed, is found by its name in the module, and trained in that form; so is one
-            that several modules share by its name in any of them.
+            that several modules share by its name in any of them. Of names that all are in the
+            file, each stands for all parameters that the exporter merged into it, too.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
             not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
@@ -110,9 +106,10 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
-    proto, source = _as_in_torch(proto, source, {*trainable, *frozen})
-    trainable = _stored(source.graph, trainable)
+    proto, trainable, frozen = as_in_torch(proto, source, trainable, frozen, level=3)
     _check_trainable(proto, trainable)
+    if loss is not None:
+        proto = with_named_sizes(proto)
     # While something is being built ONNX's checker is not run: many models that run would not pass.
     own = {node.name for node in proto.graph.node}
     with onnxblock.base(proto) as accessor, accessor.building():
@@ -155,38 +152,6 @@ def _names(given: Sequence[str] | None) -> list[str]:
     if given is not None and not isinstance(given, Iterable):
         raise RuntimeError(f"give a list of names, not {given!r}")
     return list(given or ())
-
-
-def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:
-    """The tensors that parameters are in: their own, or what an exporter computed from them.
-
-    A weight that several modules share is stored under the name that it has in one of them.
-    """
-    have = {value.name for value in (*graph.initializers.values(), *graph.inputs)}
-    made: dict[str, list[str]] = {}
-    for value in graph.initializers.values():
-        own = [*sources(value), *other_names(value)] if value.dtype in FLOATS else []
-        for name in own:
-            made.setdefault(name, []).append(str(value.name))
-    found = [[name] if name in have else made.get(name, [name]) for name in names]
-    return list(dict.fromkeys(itertools.chain.from_iterable(found)))
-
-
-def _as_in_torch(
-    proto: onnx.ModelProto, model: ir.Model, named: set[str]
-) -> tuple[onnx.ModelProto, ir.Model]:
-    """The model with weights and rows that an exporter stored twice as one, unless both are named.
-
-    If a name is missing, because an exporter merged or dropped what it stands for, it is restored.
-    """
-    known = named & set(model.graph.initializers)
-    changed = tie(model)
-    if named - held_names(model.graph):
-        changed = restore(model) or changed
-    changed = share_rows(model) or changed
-    if changed and known <= set(model.graph.initializers):
-        return written(model), model
-    return proto, load_model(proto)
 
 
 def _check_arguments(

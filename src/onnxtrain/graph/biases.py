@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.constants import constant
+from onnxtrain.graph.constants import constant, made_for
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.traced import given, held_names, parameters
 from onnxtrain.types import FLOATS, ONNX
@@ -32,11 +32,13 @@ def restore_biases(model: ir.Model) -> bool:
         if not node.metadata_props.get(_RULE, "").startswith(_DROPPED) or _reads_bias(node):
             continue
         lost = [name for name in given(node, known) if name not in stored]
-        zeros = _zeros(node) if len(lost) == 1 else None
-        if zeros is None:
+        weight = node.inputs[1] if len(node.inputs) > 1 else None
+        zeros = _zeros(node, weight) if len(lost) == 1 else None
+        if weight is None or zeros is None:
             continue
         if lost[0] not in made:
             made[lost[0]] = constant(graph, zeros, unique_name(graph, lost[0]))
+            made_for(made[lost[0]], weight)
         node.resize_inputs(_BIAS + 1)
         node.replace_input_with(_BIAS, made[lost[0]])
     return bool(made)
@@ -46,9 +48,8 @@ def _reads_bias(node: ir.Node) -> bool:
     return len(node.inputs) > _BIAS and node.inputs[_BIAS] is not None
 
 
-def _zeros(node: ir.Node) -> np.ndarray | None:
+def _zeros(node: ir.Node, weight: ir.Value | None) -> np.ndarray | None:
     """A zero for each output of a layer, None if its weight does not tell how many there are."""
-    weight = node.inputs[1] if len(node.inputs) > 1 else None
     tensor = None if weight is None else weight.const_value
     if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 2 or node.domain != ONNX:
         return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.copied_results import tell_results
 from onnxtrain.graph.eliminated import restore_calls
 from onnxtrain.graph.folded import join_forms
 from onnxtrain.graph.inverted import invert
 from onnxtrain.graph.joined import part
 from onnxtrain.graph.merged import separate
+from onnxtrain.graph.overlapping import join_parts
 from onnxtrain.graph.shared_rows import share_rows
+from onnxtrain.graph.shared_steps import restore_steps
 from onnxtrain.graph.shifted import shift
 
 
@@ -21,5 +24,8 @@ def restore(model: ir.Model) -> bool:
     missing; what then is nowhere belonged to a call that was left out. What belongs to all samples
     is one then.
     """
-    steps = separate, part, shift, invert, restore_biases, restore_calls, share_rows, join_forms
+    steps = (
+        *(separate, part, shift, invert, restore_biases, restore_steps, restore_calls),
+        *(tell_results, share_rows, join_forms, join_parts),
+    )
     return any([step(model) for step in steps])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -65,7 +65,9 @@ def other_names(value: ir.Value) -> list[str]:
 
 
 def nested(one: str, other: str) -> bool:
-    """Whether one module is the other, or one of them is in the other."""
+    """Whether one module is the other, or one of them is in the other, as all are in the whole."""
+    if not one or not other:
+        return True
     one, other = f"{one}.", f"{other}."
     return one.startswith(other) or other.startswith(one)
 
@@ -117,6 +119,19 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def told_by_copy(
+    node: ir.Node, call: str | None, rename: Callable[[str], str | None]
+) -> dict[str, str]:
+    """What a copy of a node tells: a call of another name, or none, in modules of other names."""
+    told = dict(node.metadata_props)
+    text, scopes = told.pop(_CALL, None), _listed(told.get(SCOPES))
+    if call is not None and text is not None:
+        told[_CALL] = _NAME.sub(f"%{call}", text, count=1)
+    if scopes:
+        told[SCOPES] = repr([rename(path) or path for path in scopes])
+    return told
 
 
 def stem(name: str) -> str:

@@ -16,6 +16,7 @@ from onnxtrain.errors import LossError, OnnxTrainError, OptionError
 from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.skeleton import skeleton
+from onnxtrain.graph.unnamed import name_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs
 from onnxtrain.kernels.dtypes import tensor_of
@@ -98,6 +99,7 @@ def working_copy(
     """
     verify(original)
     model = _small_in_memory(initializers_as_constants(original.clone()))
+    name_sizes(model)
     prepared = as_qdq(prepare(lift_weights(model, named)))
     return prepared if maps else maps_as_tensors(prepared)
 

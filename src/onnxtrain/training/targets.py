@@ -31,7 +31,7 @@ class _Size:
 def target_names(model: ir.Model) -> frozenset[str]:
     """Inputs that a model with a loss compares, element by element, with what it computed.
 
-    It subtracts them, and declares that both have the same shape.
+    It subtracts them or their logarithms, and declares that both have the same shape.
     """
     return frozenset(str(value.name) for value in model.graph.inputs if _is_target(value))
 
@@ -71,16 +71,33 @@ class Targets:
 
 
 def _is_target(value: ir.Value) -> bool:
-    """Whether an input is subtracted, and meets something computed of the same shape."""
+    """Whether an input, or its logarithm, is subtracted, and meets something of the same shape.
+
+    That has to be computed, and not from the input itself.
+    """
     if not isinstance(value.type, ir.TensorType):
         return False
-    readers = [node for node in value.consumers() if node.domain == ONNX]
-    compares = [node for node in readers if node.op_type in _COMPARES]
-    return any(node.op_type == "Sub" for node in readers) and any(
-        other is not None and other.producer() is not None and same_shape(value, other)
-        for node in compares
+    logarithms = {value, *_logarithms(value)}
+    readers = {one: [n for n in one.consumers() if n.domain == ONNX] for one in logarithms}
+    subtracted = any(node.op_type == "Sub" for nodes in readers.values() for node in nodes)
+    return subtracted and any(
+        other is not None
+        and other not in logarithms
+        and other.producer() is not None
+        and same_shape(value, other)
+        for nodes in readers.values()
+        for node in nodes
+        if node.op_type in _COMPARES
         for other in node.inputs
     )
+
+
+def _logarithms(value: ir.Value) -> Iterator[ir.Value]:
+    """Logarithms of a value, with another number where it has none."""
+    for node in value.consumers():
+        if node.domain == ONNX and node.op_type in ("Log", "Where"):
+            result = node.outputs[0]
+            yield from [result] if node.op_type == "Log" else _logarithms(result)
 
 
 def _shared(arguments: Sequence[Argument], target: int) -> Iterator[_Size]:

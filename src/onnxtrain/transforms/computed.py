@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
+from onnxtrain.graph.edit import reads
+from onnxtrain.graph.lost import merged_names
 from onnxtrain.graph.traced import JOINED, calls, moves, one_place, sources, stem, tensors
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
@@ -39,14 +41,20 @@ _PLACES = frozenset({
 """Calls that are given places, or make them."""
 _LOOKED_UP = "embedding"
 """How results are called that are rows of a table."""
-_RESIZED = "upsample_"
-"""How calls begin that give tables another size."""
+_REPEATED = "upsample_nearest"
+"""How calls begin that give tables another size by taking or repeating numbers."""
+_RESIZED = (
+    *("_adaptive_avg_pool", "_upsample_", "adaptive_avg_pool", "avg_pool", "max_pool"),
+    *("upsample_bi", "upsample_linear", "upsample_tri"),
+)
+"""How calls begin that compute the numbers of tables of another size."""
 _ADDED = re.compile(r"(_once|_rest(_\d+)?)+$")
 """What names of tensors end with that were made of others."""
 _INSIDE = "val"
 """What tensors are called that one call, such as that of a layer, made of its own parameters."""
 _MOST = 8
 """How many of them a message names."""
+_CURE = "\n  export with dynamo=True and optimize=False to train the parameters themselves"
 
 
 def warn_of_computed(
@@ -61,6 +69,7 @@ def warn_of_computed(
         level: How many callers there are between this function and the user.
     """
     told = {name: kind for _, kind, name in tensors(model.graph)}
+    measured = _still_computed(model.graph)
     values = model.graph.initializers
     made = collections.Counter(n for d in decisions for n in {d.name, *sources(values[d.name])})
     found = []
@@ -71,34 +80,75 @@ def warn_of_computed(
         value = values[decision.name]
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
-        if names and (_computes(value, told) or not _keeps(decision.name, len(names), again)):
-            found.append(f"'{decision.name}' from {', '.join(map(repr, names))}")
-    if not found:
-        return
-    shown = "".join(f"\n  {line}" for line in found[:_MOST])
-    more = f"\n  and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    warnings.warn(
-        "torch's exporter computed tensors from parameters that the file does not have any more; "
-        f"they are trained in another way than the module's parameters, or not at all{shown}{more}"
-        "\n  export with dynamo=True and optimize=False to train the parameters themselves",
-        stacklevel=level,
-    )
+        kept = _keeps(decision.name, len(names), again) and not _computes(value, told, measured)
+        if names and not kept:
+            unless = "" if not _may_have_its_size(value, told) else " (unless its size stayed)"
+            found.append(f"'{decision.name}' from {', '.join(map(repr, names))}{unless}")
+    if found:
+        warnings.warn(
+            "torch's exporter computed tensors from parameters that the file does not have any "
+            "more; they are trained in another way than the module's parameters, or not at all"
+            f"{_listed(found)}{_CURE}",
+            stacklevel=level,
+        )
+    _warn_of_merged(model.graph, decisions, level + 1)
 
 
-def _computes(value: ir.Value, told: Mapping[str, str]) -> bool:
+def _warn_of_merged(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
+    """Warn of parameters that are trained as one, though the module may have several."""
+    trained = [decision.name for decision in decisions if decision.trained]
+    held = set(trained).union(*(sources(graph.initializers[name]) for name in trained))
+    found = [f"'{a}' with '{b}'" for a, b in merged_names(graph).items() if b in held]
+    if found:
+        warnings.warn(
+            "torch's exporter made one of parameters that were equal, and the file does not tell "
+            "where each of them was read; unless the module never reads them, they are trained as "
+            f"one{_listed(found)}{_CURE}",
+            stacklevel=level,
+        )
+
+
+def _listed(lines: Sequence[str]) -> str:
+    """The first lines of a list, and how many more there are."""
+    more = f"\n  and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
+    return "".join(f"\n  {line}" for line in lines[:_MOST]) + more
+
+
+def _still_computed(graph: ir.Graph) -> set[str]:
+    """Names of what depends on inputs: of that, an exporter only takes the sizes."""
+    found = {value for value in graph.inputs if value.name not in graph.initializers}
+    for node in graph:
+        if not found.isdisjoint(reads(node)):
+            found.update(node.outputs)
+    return {str(value.name) for value in found}
+
+
+def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str]) -> bool:
     """Whether the exporter computed more than a last call on the way from parameters to a tensor.
 
     Numbers may have been computed for places in a table instead, or from buffers.
     """
-    on_the_way = calls(value, told)
+    on_the_way = calls(value, {*told, *measured})
     if _is_one_row(value, told):
         return True
     if not _LEARNED.isdisjoint(on_the_way):
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
-        return value.const_value is not None and is_enlarged(value.const_value.numpy())
+        return True
+    if any(call.startswith(_REPEATED) for call in on_the_way):
+        return _is_enlarged(value)
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
+
+
+def _may_have_its_size(value: ir.Value, told: Collection[str]) -> bool:
+    """Whether a table was resized, and may have the size and the numbers that it had before."""
+    resized = any(call.startswith(_RESIZED) for call in calls(value, told))
+    return resized and not _is_enlarged(value)
+
+
+def _is_enlarged(value: ir.Value) -> bool:
+    return value.const_value is not None and is_enlarged(value.const_value.numpy())
 
 
 def _is_one_row(value: ir.Value, told: Collection[str]) -> bool:
