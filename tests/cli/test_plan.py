@@ -24,6 +24,13 @@ def test_the_training_step_has_gradients_and_an_update(folder, cli, device):
     assert output.count("# recorded as a CUDA graph and replayed") == 2 * (device == "cuda")
 
 
+def test_a_step_in_16_bits(folder, cli):
+    output = cli(*TRAIN, "--precision", "bf16")
+    compile(output, "plan", "exec")
+    assert "w1_compute_copy" in output and "-> bfloat16[" in output
+    assert "bfloat16" not in cli(*TRAIN)
+
+
 def test_what_forbids_recording_is_named(folder, cli):
     path = folder / "waits.onnx"
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,4] x) => (float[N,3] y)
@@ -80,6 +87,7 @@ BAD = {
     "training alone": (("plan", "model.onnx", "--training"), "belong together"),
     "loss": (("plan", "model.onnx", "--training", "--loss", "hinge"), "unknown loss 'hinge'"),
     "optimizer": ((*TRAIN, "--optimizer", "magic"), "unknown optimizer 'magic'"),
+    "precision": (("plan", "model.onnx", "--precision", "bf16"), "give --training and --loss"),
     "dimension": (("plan", "model.onnx", "--dim", "M=4"), "no dimension 'M'"),
     "endless size": (("plan", "model.onnx", "--dim", f"N={2**70}"), "--dim batch=32, say"),
     "size": (("plan", "model.onnx", "--dim", "N=big"), "--dim takes NAME=SIZE"),

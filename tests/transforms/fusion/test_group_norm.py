@@ -22,6 +22,8 @@ WEIGHTS = {
     "scale": normal(C, 1, 1, seed=2, dtype=np.float64),
     "shift": normal(1, C, 1, 1, seed=3, dtype=np.float64),
     "columns": normal(W, seed=4, dtype=np.float64),
+    "i": np.array(1),
+    "rank": np.array(4),
     "s": normal(C, seed=5, dtype=np.float64),
     "b": normal(C, seed=6, dtype=np.float64),
 }
@@ -55,6 +57,15 @@ def test_it_is_found(nodes: str, count: int, trained: list[str]) -> None:
     assert ("Mul" in result.ops) == ("columns" in nodes)
     assert result.node("GroupNormalized").attributes.get_int("num_groups") == count
     same(result, FEEDS, ["x", *trained])
+
+
+def test_scales_of_channels_whose_axes_are_computed() -> None:
+    """Until they are, the shape of what an Unsqueeze gives is not known."""
+    axes = "last = Sub(rank, i) axes = Range(i, last, i) "
+    vectors = "w = Unsqueeze(s, axes) v = Unsqueeze(b, axes) "
+    result = model(f"{axes}{vectors}{GROUPED} m = Mul(z, w) y = Add(m, v)", samples="2")
+    assert not {"InstanceNormalization", "Mul", "Add"} & set(result.ops)
+    same(result, FEEDS, ["x", "s", "b"])
 
 
 def test_samples_may_be_known_by_name_only() -> None:

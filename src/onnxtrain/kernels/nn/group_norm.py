@@ -7,7 +7,7 @@ from torch import Tensor
 
 from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.activation.gelu import quick_slope
-from onnxtrain.kernels.nn.parts import layout_of
+from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN

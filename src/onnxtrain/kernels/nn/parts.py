@@ -9,13 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels import blocks
+from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.precision import acc
-
-
-def layout_of(x: Tensor) -> torch.memory_format:
-    """Whether images lie with their channels last; all others are made to have them first."""
-    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    return torch.channels_last if last else torch.contiguous_format
 
 
 def parts(dy: Tensor, grad: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels import blocks, fast
-from onnxtrain.kernels.nn.parts import Rooms, layout_of, parts
+from onnxtrain.kernels.layout import layout_of
+from onnxtrain.kernels.nn.parts import Rooms, parts
 from onnxtrain.kernels.nn.window import (
     Ints,
     Window,

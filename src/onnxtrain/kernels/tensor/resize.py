@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.parts import layout_of
+from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axes_of
