@@ -13,12 +13,10 @@ from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS, OWN, DataType
+from onnxtrain.types import ALL_BUT_CHANNELS, MS, OWN, DataType
 
 PER_CHANNEL = [0, 2]
 """Axes of [N, C, ...] to sum over for one value per channel."""
-ALL_BUT_CHANNELS = (0, 2, 3)
-"""Axes that MeanVarianceNormalization reduces by default."""
 
 
 @gradient("BatchNormInternal", domain=MS, all_outputs=True)
