@@ -31,6 +31,7 @@ from onnxtrain.graph.transposed import padded
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.unfit import check_shapes
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.graph.windows import without_windows
 from onnxtrain.types import ONNX, parse_dtype
 
 _FOUND = "onnxtrain.found"
@@ -301,6 +302,7 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     narrow = unlisted(schema, node)
     stand_in(schema, node, narrow, types)
     proto = padded(node)
+    without_windows(node, proto)
     turn(node, proto, types, data)
     try:
         found = onnx.shape_inference.infer_node_outputs(

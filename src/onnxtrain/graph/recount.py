@@ -13,6 +13,7 @@ from onnxtrain.graph.orders import is_backwards, is_outdated
 from onnxtrain.graph.pools import is_miscounted
 from onnxtrain.graph.transposed import is_mispadded
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.graph.windows import is_too_wide
 
 _GRAPH = ir.AttributeType.GRAPH
 
@@ -31,6 +32,7 @@ def _is_wrong(node: ir.Node, imports: dict[str, int]) -> bool:
         is_miscounted(node, imports)
         or is_misread(node)
         or is_mispadded(node)
+        or is_too_wide(node)
         or is_unsized(node)
         or is_outdated(node, imports)
         or is_backwards(node)
