@@ -52,8 +52,26 @@ def grid_sample(
 @kernel("AffineGrid", since=20, host=["size"], T1=FLOATS)
 def affine_grid(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Tensor:
     """grid[n, ...] = theta[n] · (coordinates of the output, 1)."""
-    made = functional.affine_grid(widen(theta), size, align_corners=bool(align_corners))
-    return store(made, theta)
+    batch, _, *sizes = size
+    rank = len(sizes)
+    if rank not in (2, 3) or tuple(theta.shape) != (batch, rank, rank + 1):
+        raise ValueError(f"theta has shape {list(theta.shape)}, which does not fit to size {size}")
+    wide = widen(theta)
+    axes = [_coordinates(count, bool(align_corners), wide) for count in sizes]
+    points = [*reversed(torch.meshgrid(*axes, indexing="ij"))]
+    points = torch.stack([*points, torch.ones_like(points[0])], -1).reshape(-1, rank + 1)
+    return store((points @ wide.transpose(1, 2)).reshape(batch, *sizes, rank), theta)
+
+
+def _coordinates(count: int, corners: bool, like: Tensor) -> Tensor:
+    """Of each pixel from -1 to 1, which are centers or outer edges of the first and the last one.
+
+    A pixel alone has its center at -1, as in ONNX's reference (torch puts it at 0).
+    """
+    if corners:
+        return torch.linspace(-1, 1, count, dtype=like.dtype, device=like.device)
+    steps = torch.arange(count, dtype=like.dtype, device=like.device)
+    return (2 * steps + 1) / count - 1
 
 
 @kernel("DeformConv", since=19, T=FLOATS)
