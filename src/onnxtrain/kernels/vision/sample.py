@@ -58,8 +58,8 @@ def affine_grid(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Te
         raise ValueError(f"theta has shape {list(theta.shape)}, which does not fit to size {size}")
     wide = widen(theta)
     axes = [_coordinates(count, bool(align_corners), wide) for count in sizes]
-    points = [*reversed(torch.meshgrid(*axes, indexing="ij"))]
-    points = torch.stack([*points, torch.ones_like(points[0])], -1).reshape(-1, rank + 1)
+    places = [*reversed(torch.meshgrid(*axes, indexing="ij"))]
+    points = torch.stack([*places, torch.ones_like(places[0])], -1).reshape(-1, rank + 1)
     return store((points @ wide.transpose(1, 2)).reshape(batch, *sizes, rank), theta)
 
 
