@@ -167,7 +167,7 @@ def group_normalized_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Gr
 
     def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
         grad, data, weight = (_wide(op, value) for value in (dy, x, scale))
-        grouped = op.Reshape(data, op.ints([0, groups, -1]))
+        grouped = op.folded(data, [0, groups, -1])
         _, n, r = normal(op, grouped, [2], epsilon)
         rows, channels = op.rows(grad), op.rows(data)
         inner = op.reshape_like(op.Mul(rows, op.unsqueeze(weight, [1])), grouped)
