@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 NOWHERE = -1
-"""The place of a window that holds nothing but padding, as in onnxruntime and ONNX's reference."""
+"""Where the maximum of nothing but padding is found, as in onnxruntime and ONNX's reference."""
 
 
 def unravel(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from onnxtrain.kernels.nn.places import NOWHERE
 from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.vision.sample_grad import grid_sample_by_pixels
@@ -159,7 +160,10 @@ def max_unpool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with x at the flat places i of what was pooled, in the first corner of the output."""
+    """Zeros with x at the flat places i of what was pooled, in the first corner of the output.
+
+    What was found nowhere is put nowhere.
+    """
     if i.shape != x.shape:
         raise ValueError(f"X {tuple(x.shape)} and I {tuple(i.shape)} differ in shape")
     rank = x.ndim - 2
@@ -171,8 +175,9 @@ def max_unpool(
         for axis in range(rank)
     ]
     shape = [*x.shape[:2], *pooled]
-    y = x.new_zeros(math.prod(shape))
-    y = y.scatter(0, i.reshape(-1), x.reshape(-1)).reshape(shape)
+    count = math.prod(shape)
+    places = torch.where(i == NOWHERE, count, i).reshape(-1)
+    y = x.new_zeros(count + 1).scatter(0, places, x.reshape(-1))[:count].reshape(shape)
     if output_shape is None or output_shape == shape:
         return y
     ends = [
