@@ -170,6 +170,8 @@ REFERENCES = [
     _row("TensorScatter", [normal(2, 3, 4), normal(2, 3, 2), given([3, 1])], _written, "circular",
          axis=-1, mode="circular"),
     _row("TensorScatter", [normal(2, 2, 4, 3), normal(2, 2, 2, 3)], _written, "from-start"),
+    _row("TensorScatter", [normal(2, 4, 1, 3), normal(2, 2, 1, 3), given([1, 2])], _written,
+         "axis-from-front", axis=1),
     _row("DequantizeLinear", [bytes_of(2, 4), given([0.5, 0.25, 0.125, 2.0]),
                               given([1, 2, 3, 4], DataType.UINT8)], _dequantized, "last-axis",
          axis=-1),
