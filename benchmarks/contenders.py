@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import importlib.util
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,6 +100,59 @@ def vit(layers: int = 12, width: int = 768, pixels: int = 224) -> nn.Module:
         intermediate_size=4 * width, image_size=pixels, num_labels=1000,
     )  # fmt: skip
     return _stirred(Scores(ViTForImageClassification(config)))
+
+
+class Residual(nn.Module):
+    """Two convolutions, each behind a normalization of groups and SiLU, and a way around them."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.GroupNorm(32, inner), nn.SiLU(), nn.Conv2d(inner, outer, 3, padding=1),
+            nn.GroupNorm(32, outer), nn.SiLU(), nn.Conv2d(outer, outer, 3, padding=1),
+        )  # fmt: skip
+        self.around = nn.Conv2d(inner, outer, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.around(x) + self.layers(x)
+
+
+class UNet(nn.Module):
+    """What removes noise in diffusion, without its time steps, as a classifier of pixels."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        sizes = [width, width, 2 * width, 4 * width]
+        self.down = nn.ModuleList(map(Residual, sizes, sizes[1:]))
+        self.bottom = Residual(4 * width, 4 * width)
+        above = [4 * width, 2 * width, width, width]
+        self.up = nn.ModuleList(
+            Residual(2 * size, outer) for size, outer in itertools.pairwise(above)
+        )
+        self.last = nn.Conv2d(width, classes, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x, kept = self.first(images), []
+        for block in self.down:
+            kept.append(block(x))
+            x = F.avg_pool2d(kept[-1], 2)
+        x = self.bottom(x)
+        for block in self.up:
+            larger = F.interpolate(x, scale_factor=2.0, mode="nearest")
+            x = block(torch.cat([larger, kept.pop()], 1))
+        return self.last(x)
+
+
+def unet(width: int = 64, classes: int = 10) -> nn.Module:
+    return _stirred(UNet(width, classes))
+
+
+def pixel_batch(samples: int, pixels: int, classes: int = 10) -> Batch:
+    return {
+        "images": torch.randn(samples, 3, pixels, pixels),
+        "labels": torch.randint(0, classes, (samples, pixels, pixels)),
+    }
 
 
 def image_batch(samples: int, pixels: int) -> Batch:

@@ -1,6 +1,6 @@
 """Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
 
-python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [--save] [--curves STEPS] [--small]
+python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [--save] [--curves STEPS]
 """
 
 from __future__ import annotations
@@ -83,6 +83,14 @@ def models(small: bool) -> dict[str, Model]:
             training=True,
             channels_last=True,
             tokens=images,
+        ),
+        "unet": Model(
+            lambda: contenders.unet(32 if small else 64),
+            lambda: contenders.pixel_batch(2 if small else 32, 32 if small else 128),
+            F.cross_entropy,
+            onnxblock.loss.CrossEntropyLoss,
+            channels_last=True,
+            tokens=2 if small else 32,
         ),
     }
 

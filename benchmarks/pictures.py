@@ -49,6 +49,7 @@ NAMES = {
     "llama": "Llama, 0.2B",
     "vit": "ViT-B/16",
     "resnet": "ResNet-50",
+    "unet": "UNet",
 }
 UNITS = {
     "batch": "samples in a batch",

@@ -1,4 +1,4 @@
-"""Words every package uses: providers, operator domains and sets of element types (no torch)."""
+"""Words every package uses: providers, operator domains, element types and axes (no torch)."""
 
 from __future__ import annotations
 
@@ -65,6 +65,9 @@ _NARROW_NAMES = ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1", "FLOAT6E2M3", "
 NARROW = frozenset(dtype for dtype in DataType if dtype.name in _NARROW_NAMES)
 """Types of less than a byte, which are kept in wider ones while a model runs."""
 TEXT = frozenset({DataType.STRING})
+
+ALL_BUT_CHANNELS = (0, 2, 3)
+"""Axes of images; of tensors with fewer axes they mean those that there are."""
 
 _STRINGS: dict[DataType, str] = {
     DataType.FLOAT: "float",

@@ -8,6 +8,12 @@ from onnxtrain import InferenceSession
 from onnxtrain.gradients import build_gradient_graph
 
 LAYER = "(float[N,4] x, float[4] s) => (float[N,4] y) { y = LayerNormalization(x, s) }"
+NORMS = {
+    "batch": "BatchNormalization(z, s, s, s, s)",
+    "group": "GroupNormalization<num_groups=2>(z, s, s)",
+    "instance": "InstanceNormalization(z, s, s)",
+    "neighbours": "LRN<size=3>(z)",
+}
 BATCH = (
     "({t}[N,2,3] x, {t}[2] s, {t}[2] b, {t}[2] m, {t}[2] v) => ({t}[N,2,3] y) "
     "{{ y{more} = {op}(x, s, b, m, v) }}"
@@ -105,3 +111,16 @@ def test_what_is_added_to_the_gradient_of_a_norm_is_differentiated_too() -> None
     assert len(found) == 6
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shape", [(0, 4, 3), (2, 4, 0), (0, 4, 2, 0)])
+def test_files_may_declare_that_there_is_nothing(norm: str, shape: tuple[int, ...]) -> None:
+    dims = ",".join(map(str, shape))
+    of = differentiated(
+        f"(double[{dims}] x, double[4] s) => (double[{dims}] y) "
+        f"{{ u = ReduceSum<keepdims=0>(s)  z = Mul(x, u)  y = {NORMS[norm]} }}"
+    )
+    found = run(of, x=np.zeros(shape), s=np.ones(4), d_y=np.zeros(shape))
+    assert found["x_grad"].shape == shape
+    assert found["s_grad"].tolist() == [0, 0, 0, 0]

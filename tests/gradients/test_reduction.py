@@ -131,3 +131,11 @@ def test_a_batch_of_nothing() -> None:
         "(double[N,3] x) => (double[N] y) <int64[1] a = {1}> { y = ReduceMean<keepdims=0>(x, a) }"
     )
     assert run(of, x=np.zeros((0, 3)), d_y=np.zeros(0))["x_grad"].shape == (0, 3)
+
+
+def test_a_batch_of_nothing_along_axes_that_are_fed() -> None:
+    of = differentiated(
+        "(double[N,3] x, int64[1] a) => (double[M] y) { y = ReduceMean<keepdims=0>(x, a) }"
+    )
+    x, a = np.zeros((0, 3)), np.array([1])
+    assert run(of, x=x, a=a, d_y=np.zeros(0))["x_grad"].shape == (0, 3)

@@ -154,6 +154,10 @@ multi("shared", *[x[:, :1] for x in SAME], None, None, None, floats(B, N, 8, H),
 multi("scores", Q, KEYS, VALUES, floats(2 * N * H + N * HV), flags(B, L), floats(1, N, S, L),
       outputs=4)  # fmt: skip
 multi("scores-causal", *SAME, outputs=4, unidirectional=1)
+# of several queries, onnxruntime puts all but the last one elsewhere on a CPU than on a GPU
+multi("one-query-causal", Q[:, :1], KEYS, VALUES, outputs=4, unidirectional=1)
+multi("one-query-causal-mask", Q[:, :1], KEYS, VALUES, None, flags(B, L), unidirectional=1)
+multi("shorter-causal", Q, KEYS[:, :2], VALUES[:, :2], unidirectional=1)
 
 
 def group(

@@ -65,6 +65,63 @@ def test_max_pool_grad_undoes_max_pool(case) -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
+HOLLOW = {
+    "wide": ({"kernel_shape": (1, 2), "pads": (1, 3, 0, 2)}, (1, 2, 3, 4)),
+    "gaps": ({"kernel_shape": (2, 2), "dilations": (1, 3), "pads": (0, 2, 0, 2)}, (2, 1, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("window", HOLLOW)
+def test_a_window_of_padding_alone_has_the_lowest_number_and_no_place(window, dtype) -> None:
+    attributes, shape = HOLLOW[window]
+    y, indices = max_pool(torch.ones(shape, dtype=dtype), **attributes, wanted=(True, True))
+    kind = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    nowhere = indices < 0
+    assert nowhere.any() and not nowhere.all()
+    assert set(indices[nowhere].tolist()) == {-1}
+    assert set(y[nowhere].tolist()) == {kind.min} and set(y[~nowhere].tolist()) == {1}
+
+
+def test_the_maximum_of_data_that_is_infinitely_low_has_a_place() -> None:
+    x = torch.full((1, 1, 2), -torch.inf)
+    y, indices = max_pool(x, kernel_shape=(1,), pads=(1, 1), wanted=(True, True))
+    assert y.isinf().tolist() == [[[False, True, True, False]]]
+    assert indices.tolist() == [[[-1, 0, 1, -1]]]
+
+
+@pytest.mark.parametrize(
+    ("window", "opset", "order"),
+    [
+        *(("wide", *version) for version in [(7, 0), (8, 0), (8, 1), (13, 0), (22, 0), (22, 1)]),
+        *(("gaps", *version) for version in [(10, 0), (10, 1), (22, 0), (22, 1)]),
+    ],
+)
+def test_windows_of_padding_alone_hand_no_gradient_on(window, opset, order) -> None:
+    attributes, shape = HOLLOW[window]
+    more = {"storage_order": order} if order else {}
+    x = cases.apart(*shape).make(torch.Generator().manual_seed(1))
+    y = cases.max_only(x.requires_grad_(), **attributes)
+    dy = _random(*y.shape)
+    [expected] = torch.autograd.grad(y, x, dy)
+    settings = ", ".join(f"{k}={list(v)}" for k, v in attributes.items())
+    settings += "".join(f", {k}={v}" for k, v in more.items())
+    dims = ",".join(map(str, shape))
+    model = proto(
+        f"(double[{dims}] x) => (double[A,B,C,D] y) {{ y = MaxPool<{settings}>(x) }}", opset
+    )
+    graph = build_gradient_graph(model, "x", "y")
+    [*_, ours] = run_model(graph, {"x": x.detach(), "y_grad": dy})
+    assert torch.equal(ours, expected)
+    dx = _random(*shape)
+    again = build_gradient_graph(graph, "y_grad", "x_grad")
+    [*_, ours] = run_model(again, {"x": x.detach(), "y_grad": dy, "x_grad_grad": dx})
+    probe = _random(*dy.shape).requires_grad_()
+    [back] = torch.autograd.grad(cases.max_only(x, **attributes), x, probe, create_graph=True)
+    [expected] = torch.autograd.grad(back, probe, dx)
+    assert torch.equal(ours, expected)
+
+
 def test_shared_maxima_add_up() -> None:
     dy = torch.tensor([[[3.0, 4.0, 5.0]]], dtype=torch.float16)
     indices = torch.tensor([[[1, 1, 3]]])

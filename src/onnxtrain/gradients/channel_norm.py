@@ -13,12 +13,10 @@ from onnxtrain.gradients.reduction import nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
-from onnxtrain.types import MS, OWN, DataType
+from onnxtrain.types import ALL_BUT_CHANNELS, MS, OWN, DataType
 
 PER_CHANNEL = [0, 2]
 """Axes of [N, C, ...] to sum over for one value per channel."""
-ALL_BUT_CHANNELS = (0, 2, 3)
-"""Axes that MeanVarianceNormalization reduces by default."""
 
 
 @gradient("BatchNormInternal", domain=MS, all_outputs=True)
@@ -214,8 +212,7 @@ def _grouped(
     work = DataType.FLOAT if x.dtype in HALVES else x.dtype
     assert work is not None
     wide, grad = op.cast(x, work), op.cast(dy, work)
-    by_group = op.ints([0, groups, -1])
-    grouped = op.Reshape(wide, by_group)
+    grouped = op.folded(wide, [0, groups, -1])
     _, n, r = normal(op, grouped, [2], real(node, "epsilon", 1e-5))
     channels = grouped if scale_per_group else op.rows(wide)
     rows = op.reshape_like(grad, channels)
@@ -296,7 +293,7 @@ def lrn(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 def _channel_mean(op: Ops, x: ir.Value, size: int, before: int, after: int) -> ir.Value:
     """The sum over a window of channels, divided by its size."""
-    planes = op.Reshape(op.unsqueeze(x, [1]), op.ints([0, 0, 0, -1]))
+    planes = op.folded(op.unsqueeze(x, [1]), [0, 0, 0, -1])
     mean = op.AveragePool(
         planes, kernel_shape=[size, 1], pads=[before, 0, after, 0], count_include_pad=1
     )

@@ -101,10 +101,11 @@ def one_hot(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """values = [off, on]: the sum of dy where the result is off, and where it is on."""
     indices, depth, values = inputs_of(node, 3)
     assert indices is not None and values is not None
+    axis = attribute(node, "axis", -1)
     if rank_of(indices) == 0:  # which inference does not let pass
-        indices = op.Reshape(indices, op.ints([1]))
+        indices, axis = op.Reshape(indices, op.ints([1])), -1
     bits = op.const([0, 1], values.dtype)
-    on = op.OneHot(indices, depth, bits, axis=attribute(node, "axis", -1))
+    on = op.OneHot(indices, depth, bits, axis=axis)
     total = op.reduce_sum(dy, None, keepdims=False)
     lit = op.reduce_sum(op.Mul(dy, on), None, keepdims=False)
     both = op.unsqueeze(op.Sub(total, lit), [0]), op.unsqueeze(lit, [0])

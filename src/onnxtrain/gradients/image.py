@@ -93,7 +93,7 @@ def col2im(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     if sizes is None or kernel is None:
         return to_first(node, pulled_back(op, node, [dy])[0])
     places = _covered(node, sizes, kernel)
-    pixels = op.Reshape(dy, op.ints([0, 0, -1]))
+    pixels = op.rows(dy)
     taken = op.Gather(pixels, op.const(np.maximum(places, 0)), axis=2)
     inside = op.const(places >= 0, x.dtype)
     return [op.reshape_like(op.Mul(taken, inside), x), None, None]

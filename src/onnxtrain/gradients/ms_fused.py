@@ -237,7 +237,7 @@ def _normalized(op: Ops, node: ir.Node, x: ir.Value, gamma: ir.Value, beta: ir.V
     wide = op.cast(x, work)
     planes = _channels_first(op, wide) if channels_last else wide
     one, zero = (op.const([value] * groups, work) for value in (1, 0))
-    grouped = op.Reshape(planes, op.ints([0, groups, -1]))
+    grouped = op.folded(planes, [0, groups, -1])
     epsilon = real(node, "epsilon", 1e-5)
     n = op.InstanceNormalization(grouped, one, zero, epsilon=epsilon)
     n = op.rows(op.reshape_like(n, planes))

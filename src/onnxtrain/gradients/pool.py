@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import onnx_ir as ir
@@ -26,7 +27,7 @@ def max_pool_1(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy added where the maximum of each window was found; told the shape of x if it varies."""
     (x,) = operands(node)
-    if op.opset < 9 and attribute(node, "storage_order", 0):
+    if op.opset < 9 and (attribute(node, "storage_order", 0) or maybe_hollow(node)):
         return pulled_back(op, node, [dy])
     indices = output_of(node, 1, "_mask", DataType.INT64, node.outputs[0].shape)
     if op.opset < 9:  # MaxPoolGrad came later than the indices
@@ -35,6 +36,16 @@ def max_pool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     grad = op.MaxPoolGrad(dy, indices, None if known else op.Shape(x), **forwarded(node))
     grad.shape = x.shape
     return [grad]
+
+
+def maybe_hollow(node: ir.Node) -> bool:
+    """Whether a window of a pool may hold padding alone: its index is -1 then, its gradient 0."""
+    kernel = attribute(node, "kernel_shape", ())
+    pads = attribute(node, "pads", ())
+    same = attribute(node, "auto_pad", "NOTSET").startswith("SAME")
+    apart = any(dilation > 1 for dilation in attribute(node, "dilations", ()))
+    wide = any(map(operator.ge, pads, [*kernel, *kernel]))
+    return not kernel or wide or (apart and (same or any(pads)))
 
 
 @gradient("AveragePool")
@@ -68,7 +79,7 @@ def _spread_by_conv(
     if count_include_pad:
         count = op.scalar(math.prod(attribute(node, "kernel_shape", ())), x)
     else:
-        count = op.Conv(op.filled(1, shape_of=data, like=data), ones, **window)
+        count = nonzero(op, op.Conv(op.filled(1, shape_of=data, like=data), ones, **window))
     dx, *_ = op.ConvGrad(op.Div(grad, count), data, ones, **window, _outputs=3, _domain=MS)
     return op.reshape_like(dx, x)
 

@@ -67,7 +67,9 @@ class _Reduced:
         op, x = self.op, self.x
         if isinstance(self.axes, ir.Value):
             ratio = size_ratio(x.shape, self.y.shape)
-            return op.Div(op.Size(x), op.Size(self.y)) if ratio is None else op.const(ratio)
+            if ratio is not None:
+                return op.const(ratio)
+            return op.Div(op.Size(x), at_least_one(op, op.Size(self.y)))
         return count_along(op, x, self.axes)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.gradients.known import inputs_of, need_rank, operands, rank_of
+from onnxtrain.gradients.known import inputs_of, operands, rank_of
 from onnxtrain.gradients.reduction import nonzero, other_zeros
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
@@ -101,16 +101,25 @@ def tensor_scatter(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     nothing = op.filled(0, shape_of=update, like=dy)
     kept = op.TensorScatter(dy, nothing, start, **options)
     axis = attribute(node, "axis", -2)
-    if axis >= 0:
-        axis -= need_rank(update, "TensorScatter")
     length, room = (op.Gather(op.shape(v), op.const(axis), axis=0) for v in (update, cache))
-    places = op.unsqueeze(op.Range(op.const(0), length, op.const(1)), list(range(1, -axis)))
+    places = _along(op, op.Range(op.const(0), length, op.const(1)), axis, update)
     if start is not None:
         places = op.Add(_column(op, start, update), places)
     if attribute(node, "mode", "linear") == "circular":
         places = op.Mod(places, room)
     everywhere = op.Expand(places, op.shape(update))
     return [kept, op.GatherElements(dy, everywhere, axis=axis), None][: len(node.inputs)]
+
+
+def _along(op: Ops, steps: ir.Value, axis: int, update: ir.Value) -> ir.Value:
+    """A vector along an axis, with axes of size 1 behind it as the update has them."""
+    rank = rank_of(update)
+    if axis >= 0 and rank is not None:
+        axis -= rank
+    if axis < 0:
+        return op.unsqueeze(steps, list(range(1, -axis)))
+    ones = op.Expand(op.ints([1]), op.Shape(op.Shape(update)))
+    return op.Reshape(steps, op.ScatterElements(ones, op.ints([axis]), op.ints([-1])))
 
 
 def _column(op: Ops, start: ir.Value, update: ir.Value) -> ir.Value:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.channel_norm import PER_CHANNEL, by_channel, normal, normal_grad
 from onnxtrain.gradients.known import HALVES, axis_in, need_rank, operands, real
+from onnxtrain.gradients.pool import maybe_hollow
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import MS, OWN, DataType
@@ -39,12 +40,15 @@ def conv_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
 
 @gradient("MaxPoolGrad")
 def max_pool_grad(op: Ops, node: ir.Node, g: ir.Value) -> list[Grad]:
-    """What was added is picked; indices may count columns first."""
-    indices = node.inputs[1]
+    """What was added is picked; indices may count columns first, or be -1 and add nothing."""
+    _, indices, *_ = operands(node)
     if attribute(node, "storage_order", 0):
         rank = need_rank(g, "MaxPoolGrad")
         g = op.Transpose(g, perm=[0, 1, *range(rank - 1, 1, -1)])
     picked = op.Gather(op.Reshape(g, op.ints([-1])), indices, axis=0)
+    if maybe_hollow(node):
+        nowhere = op.equal(indices, op.const(-1, DataType.INT64))
+        picked = op.where(nowhere, op.scalar(0, g), picked)
     return [picked, *[None] * (len(node.inputs) - 1)]
 
 
@@ -166,7 +170,7 @@ def group_normalized_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Gr
 
     def formula(op: Ops, dy: ir.Value, x: ir.Value, scale: ir.Value, *bias: ir.Value) -> Three:
         grad, data, weight = (_wide(op, value) for value in (dy, x, scale))
-        grouped = op.Reshape(data, op.ints([0, groups, -1]))
+        grouped = op.folded(data, [0, groups, -1])
         _, n, r = normal(op, grouped, [2], epsilon)
         rows, channels = op.rows(grad), op.rows(data)
         if bias:

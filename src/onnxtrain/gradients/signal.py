@@ -6,7 +6,6 @@ import dataclasses
 
 import onnx_ir as ir
 
-from onnxtrain.errors import GraphError
 from onnxtrain.gradients.chain import through
 from onnxtrain.gradients.known import dim_of, inputs_of
 from onnxtrain.gradients.rules import Grad, attribute, gradient
@@ -47,20 +46,14 @@ class _Transform:
         return op.SliceGrad(kept, op.shape(x), begin, used, axes, _domain=MS)
 
 
-def _components(x: ir.Value) -> int:
-    """1 for real numbers, 2 for complex ones."""
-    found = dim_of(x, -1)
-    if found is None:
-        raise GraphError(
-            f"the last dimension of '{x.name}' is not known, the gradient of a Fourier transform "
-            "needs it (1 for real numbers, 2 for complex ones)"
-        )
-    return found
-
-
-def _real(op: Ops, x: ir.Value) -> ir.Value:
-    """The first of two components."""
-    return op.Slice(x, op.ints([0]), op.ints([1]), op.ints([-1]))
+def _components(op: Ops, grad: ir.Value, x: ir.Value) -> ir.Value:
+    """As many of the gradient's two components as x has: 1 of real numbers, 2 of complex ones."""
+    known = dim_of(x, -1)
+    if known == 2:
+        return grad
+    last = op.ints([-1])
+    end = op.Gather(op.shape(x), last, axis=0) if known is None else op.ints([known])
+    return op.Slice(grad, op.ints([0]), end, last)
 
 
 @gradient("DFT")
@@ -76,9 +69,7 @@ def dft(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return [_half(op, along, x, dy), None, None][: len(node.inputs)]
     count = along.size(x) if length is None else op.cast(length, DataType.INT64)
     full = along(dy, count, inverse=1 - inverse, onesided=0)
-    grad = op.Scale(full, count, scale_down=inverse, _domain=MS)
-    if _components(x) == 1:
-        grad = _real(op, grad)
+    grad = _components(op, op.Scale(full, count, scale_down=inverse, _domain=MS), x)
     if length is not None:
         grad = along.fitted(grad, x, count)
     return [grad, None, None][: len(node.inputs)]

@@ -23,7 +23,7 @@ def sampled(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("MaxUnpool")
 def max_unpool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy at the place that each element was put to.
+    """dy at the place that each element was put to; those with a place of -1 were put nowhere.
 
     Places count in the image that was pooled, which lies in the first corner of a larger output.
     """
@@ -33,7 +33,9 @@ def max_unpool(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return pulled_back(op, node, [dy])
     if size is not None:
         dy = _fitted(op, node, x, dy)
+    assert places is not None
     picked = op.Gather(op.Reshape(dy, op.ints([-1])), places, axis=0)
+    picked = op.where(op.equal(places, op.const(-1)), op.scalar(0, dy), picked)
     return [picked, None, None][: len(node.inputs)]
 
 

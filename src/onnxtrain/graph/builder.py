@@ -7,6 +7,8 @@ Helpers in lower case hide the differences between opsets.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, overload
 
@@ -266,7 +268,19 @@ class Ops:
 
     def rows(self, x: ir.Value) -> ir.Value:
         """The value as [N, C, everything else]."""
-        return self.Reshape(x, self.ints([0, 0, -1]))
+        return self.folded(x, [0, 0, -1])
+
+    def folded(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+        """The value in sizes among which 0 is that of x, and -1 what is left of x behind these."""
+        if x.shape is None or not x.shape.is_static() or 0 not in x.shape:
+            return self.Reshape(x, self.ints(dims))
+        # inference does not find out what is left of nothing
+        whole = x.shape.numpy()
+        left = math.prod(n for n, dim in itertools.zip_longest(whole, dims) if dim != 0)
+        rest = left // math.prod(dim for dim in dims if dim > 0)
+        sizes = {0: whole, -1: [rest] * len(dims)}
+        exact = [sizes[dim][i] if dim in sizes else dim for i, dim in enumerate(dims)]
+        return self.reshape_exactly(x, self.ints(exact))
 
     def add(self, *terms: ir.Value | None) -> ir.Value | None:
         """The sum of what is there, None if nothing is."""

@@ -27,10 +27,12 @@ from onnxtrain.graph.recount import recount
 from onnxtrain.graph.reshaped import complete_reshapes
 from onnxtrain.graph.scans import shape_slices
 from onnxtrain.graph.skeleton import SMALL, skeleton
+from onnxtrain.graph.split_sizes import give_sizes
 from onnxtrain.graph.transposed import padded
 from onnxtrain.graph.typecheck import check_types
 from onnxtrain.graph.unfit import check_shapes
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.graph.windows import without_windows
 from onnxtrain.types import ONNX, parse_dtype
 
 _FOUND = "onnxtrain.found"
@@ -301,7 +303,9 @@ def _inferred_outputs(node: ir.Node, imports: dict[str, int]) -> list[Typed | No
     narrow = unlisted(schema, node)
     stand_in(schema, node, narrow, types)
     proto = padded(node)
+    without_windows(node, proto)
     turn(node, proto, types, data)
+    give_sizes(node, proto, types, data)
     try:
         found = onnx.shape_inference.infer_node_outputs(
             schema,

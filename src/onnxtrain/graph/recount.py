@@ -11,8 +11,10 @@ from onnxtrain.graph.declared import UNTOLD
 from onnxtrain.graph.einsum import is_misread
 from onnxtrain.graph.orders import is_backwards, is_outdated
 from onnxtrain.graph.pools import is_miscounted
+from onnxtrain.graph.split_sizes import is_oversplit
 from onnxtrain.graph.transposed import is_mispadded
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.graph.windows import is_too_wide
 
 _GRAPH = ir.AttributeType.GRAPH
 
@@ -31,6 +33,8 @@ def _is_wrong(node: ir.Node, imports: dict[str, int]) -> bool:
         is_miscounted(node, imports)
         or is_misread(node)
         or is_mispadded(node)
+        or is_too_wide(node)
+        or is_oversplit(node)
         or is_unsized(node)
         or is_outdated(node, imports)
         or is_backwards(node)

@@ -40,7 +40,7 @@ def _wanted_sizes(node: ir.Node) -> list[tuple[int | None, int]]:
 def padded(node: ir.Node) -> onnx.NodeProto:
     """The node for inference: one that is mispadded has the pads that its attributes stand for."""
     proto = ir.serde.serialize_node(node)
-    sizes = _kernel_sizes(node) if is_mispadded(node) else None
+    sizes = kernel_sizes(node) if is_mispadded(node) else None
     if sizes is None:
         return proto
     ones, zeros = [1] * len(sizes), [0] * len(sizes)
@@ -65,7 +65,7 @@ def padded(node: ir.Node) -> onnx.NodeProto:
     return proto
 
 
-def _kernel_sizes(node: ir.Node) -> Sequence[int] | None:
+def kernel_sizes(node: ir.Node) -> Sequence[int] | None:
     """The sizes of the kernel, by the attribute or by the weight; None if they are not known."""
     if "kernel_shape" in node.attributes:
         return node.attributes.get_ints("kernel_shape")

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS
-
-ALL_BUT_CHANNELS = (0, 2, 3)
-"""Axes of images; of tensors with fewer axes they mean those that there are."""
+from onnxtrain.types import ALL_BUT_CHANNELS, FLOATS
 
 
 @kernel("InstanceNormalization", T=FLOATS)

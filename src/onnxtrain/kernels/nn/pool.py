@@ -13,6 +13,14 @@ from torch import Tensor
 from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.nn.parts import Rooms, parts
+from onnxtrain.kernels.nn.places import (
+    NOWHERE,
+    flattened,
+    inside,
+    plane_starts,
+    unpadded,
+    unravel,
+)
 from onnxtrain.kernels.nn.window import (
     Ints,
     Window,
@@ -45,28 +53,35 @@ def max_pool(
     strides: Sequence[int] | None = None,
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor | None]:
-    """y = maximum of each window, and where in the whole of x it was found."""
+    """y = maximum of each window, and where in the whole of x it was found.
+
+    A window of nothing but padding has the lowest number of the type, and is found nowhere.
+    """
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
     if (empty := nothing_pooled(x, window, ceil_mode)) is not None:
         return empty, empty.to(torch.int64)
+    outputs = window.outputs(sizes, ceil_mode)
+    hollow = window.hollow(sizes, outputs)
     begin: Ints = (0,) * len(sizes)
     # torch pools no 8-bit integers; float32 holds them exactly
     data = x if x.is_floating_point() else x.to(torch.float32)
-    if _torch_pads(window):
+    if _torch_pads(window) and not hollow:
         padding = window.begin
     else:
-        end = window.tail(sizes, window.outputs(sizes, ceil_mode))
-        data, padding = pad(data, window.begin, end, -math.inf), begin
+        data, padding = pad(data, window.begin, window.tail(sizes, outputs), -math.inf), begin
         begin, ceil_mode = window.begin, 0
     y, indices = _max_pool(data, window, padding, bool(ceil_mode))
+    none = covered(window, sizes, outputs, False, data) == 0 if hollow else None
+    y = y.to(x.dtype) if none is None else _filled(y, none, x.dtype)
     if len(wanted) < 2 or not wanted[1]:
-        return y.to(x.dtype), None
+        return y, None
     if any(begin) or storage_order or tuple(data.shape[2:]) != sizes:
-        coordinates = _unpadded(_unravel(indices, data.shape[2:]), begin, sizes)
-        indices = _flat(coordinates, sizes, storage_order)
-    return y.to(x.dtype), indices + _planes(indices, sizes)
+        coordinates = unpadded(unravel(indices, data.shape[2:]), begin, sizes)
+        indices = flattened(coordinates, sizes, storage_order)
+    indices = indices + plane_starts(indices, sizes)
+    return y, indices if none is None else indices.masked_fill(none, NOWHERE)
 
 
 @kernel("MaxPoolGrad", since=9, host=["shape"], needs=["out_shape", "deterministic"], T=FLOATS)
@@ -85,15 +100,16 @@ def max_pool_grad(
     out_shape: Shape,
     deterministic: bool = False,
 ) -> Tensor:
-    """dx.flat[indices] += dy; windows that overlap add up."""
+    """dx.flat[indices] += dy; windows that overlap add up, those found nowhere add nothing."""
     if dy.shape != indices.shape:
         raise ValueError(f"dY {tuple(dy.shape)} and Indices {tuple(indices.shape)} differ in shape")
     shape = tuple(shape) if shape is not None else unpooled_shape(dy, out_shape)
     if storage_order:
         sizes = shape[2:]
-        inside = indices - _planes(indices, sizes)
-        columns = reversed(_unravel(inside, sizes[::-1]))
-        indices = _flat(list(columns), sizes, 0) + _planes(indices, sizes)
+        starts = plane_starts(indices, sizes)
+        columns = reversed(unravel(indices - starts, sizes[::-1]))
+        found = flattened(list(columns), sizes, 0) + starts
+        indices = torch.where(indices < 0, indices, found)
     elif kernel_shape and dy.ndim == 4 and not blocks.recorded(dy):
         window = resolve(shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
         ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
@@ -101,13 +117,15 @@ def max_pool_grad(
         if (grad := fitting(dy, indices, shape, window, ceil_mode)) is not None:
             return grad
     grad = widen(dy).new_zeros(math.prod(shape))
-    if indices.is_cuda:
-        indices = _inside(indices, grad.numel())
+    values, indices = widen(dy).reshape(-1), indices.reshape(-1)
     try:
-        add_at(grad, 0, indices.reshape(-1), widen(dy).reshape(-1), ordered=deterministic)
-    except RuntimeError:
-        _inside(indices, grad.numel())  # which says more about a wrong one
-        raise
+        if not indices.is_cuda:
+            add_at(grad, 0, indices, values, ordered=deterministic)
+            return grad.reshape(shape).to(dy.dtype)
+    except RuntimeError:  # some are found nowhere, or are wrong
+        grad.zero_()
+    values = values.masked_fill(indices == NOWHERE, 0)
+    add_at(grad, 0, inside(indices, grad.numel()), values, ordered=deterministic)
     return grad.reshape(shape).to(dy.dtype)
 
 
@@ -123,7 +141,7 @@ def average_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """y = mean of each window; padding counts as zeros or not at all."""
+    """y = mean of each window; padding counts as zeros or not at all, the mean of nothing is 0."""
     sizes = spatial(x)
     window = resolve(sizes, kernel_shape, strides, dilations, pads, auto_pad)
     ceil_mode = 0 if auto_pad.startswith("SAME") else ceil_mode
@@ -138,7 +156,8 @@ def average_pool(
     outputs = window.outputs(sizes, ceil_mode)
     data = widen(x)
     total = sliding(data, window, window.tail(sizes, outputs)).sum(window_axes(window))
-    return (total / covered(window, sizes, outputs, bool(count_include_pad), data)).to(x.dtype)
+    count = covered(window, sizes, outputs, bool(count_include_pad), data)
+    return (total / count.clamp(min=1)).to(x.dtype)
 
 
 @kernel("AveragePoolGrad", since=9, host=["shape"], needs=["out_shape", "deterministic"], T=FLOATS)
@@ -185,8 +204,8 @@ def average_pool_grad(
         grad = torch.ops.aten.avg_pool2d_backward(_as_2d(data), _as_2d(like), *options, None)
         return _plane(grad, dy)
     data = widen(dy)
-    each = data / covered(window, sizes, outputs, bool(count_include_pad), data)
-    spread = _spread(each, window)
+    count = covered(window, sizes, outputs, bool(count_include_pad), data)
+    spread = _spread(data / count.clamp(min=1), window)
     crop = [-n for n in window.begin], [-n for n in window.tail(sizes, outputs)]
     return pad(spread, *crop).to(dy.dtype)
 
@@ -264,6 +283,12 @@ def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tupl
     return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
 
 
+def _filled(y: Tensor, none: Tensor, dtype: torch.dtype) -> Tensor:
+    """Maxima in their type, the lowest number where there are none."""
+    kind = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return y.masked_fill(none, 0).to(dtype).masked_fill(none, kind.min)
+
+
 def _max_in_parts(
     dy: Tensor, indices: Tensor, shape: Ints, window: Window, ceil_mode: int
 ) -> Tensor | None:
@@ -276,7 +301,7 @@ def _max_in_parts(
     few = dy.is_contiguous() and dy.numel() <= FEW
     if few or not expected:
         return None
-    layout, planes = layout_of(dy), _planes(indices, sizes)
+    layout, planes = layout_of(dy), plane_starts(indices, sizes)
     grad = torch.empty(shape, dtype=dy.dtype, memory_format=layout)
     rooms = Rooms(layout)
     options = (window.kernel, window.strides, window.begin, window.dilations, bool(ceil_mode))
@@ -331,57 +356,6 @@ def _plane(result: Tensor, like: Tensor) -> Tensor:
 def _widen_volume(x: Tensor) -> Tensor:
     """torch averages volumes of 16-bit floats on CUDA only."""
     return widen(x) if x.ndim == 5 and not x.is_cuda else x
-
-
-def _unravel(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Coordinates of row-major places."""
-    found = []
-    for size in reversed(sizes[1:]):
-        found.append(flat % size)
-        flat = flat // size
-    return [flat, *reversed(found)]
-
-
-def _unpadded(
-    coordinates: Sequence[Tensor], begin: Sequence[int], sizes: Sequence[int]
-) -> list[Tensor]:
-    """Coordinates without padding; a window of nothing but -inf may have found the padding."""
-    return [
-        (place - first).clamp(0, size - 1)
-        for place, first, size in zip(coordinates, begin, sizes, strict=True)
-    ]
-
-
-def _flat(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order: int) -> Tensor:
-    """Places of coordinates within a channel: row-major (0) or column-major (1)."""
-    pairs = list(zip(coordinates, sizes, strict=True))
-    if storage_order:
-        pairs.reverse()
-    place, _ = pairs[0]
-    for coordinate, size in pairs[1:]:
-        place = place * size + coordinate
-    return place
-
-
-def _planes(indices: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Where each sample's channel begins in the whole tensor."""
-    batch, channels = indices.shape[:2]
-    number = torch.arange(batch * channels, device=indices.device).mul_(math.prod(sizes))
-    return number.view(batch, channels, *[1] * len(sizes))
-
-
-def _inside(indices: Tensor, count: int) -> Tensor:
-    """Flat places in [0, count); one outside is an error where that costs no wait for the device.
-
-    On a GPU it wraps around, so that no memory outside of the image is ever touched.
-    """
-    if indices.is_cuda:
-        return indices.remainder(count) if count else indices
-    if indices.numel():
-        low, high = (int(end) for end in indices.aminmax())
-        if low < 0 or high >= count:
-            raise ValueError(f"index {low if low < 0 else high} is out of range [0, {count})")
-    return indices
 
 
 def _spread(each: Tensor, window: Window) -> Tensor:

@@ -62,6 +62,23 @@ class Window:
             )
         )
 
+    def hollow(self, sizes: Sequence[int], outputs: Sequence[int]) -> bool:
+        """Whether a window holds padding alone: before or behind the input, or around it."""
+        return any(map(self._misses, range(len(self.kernel)), sizes, outputs))
+
+    def _misses(self, axis: int, size: int, count: int) -> bool:
+        reach = self.extent[axis] - 1
+        last = (count - 1) * self.strides[axis] - self.begin[axis]
+        if self.begin[axis] > reach or last >= size:
+            return True
+        if size >= self.dilations[axis]:  # no gap of a window is that wide
+            return False
+        starts = range(-self.begin[axis], last + 1, self.strides[axis])
+        return any(
+            not any(0 <= start + tap < size for tap in range(0, reach + 1, self.dilations[axis]))
+            for start in starts
+        )
+
 
 def resolve(
     sizes: Sequence[int],

@@ -62,7 +62,10 @@ def multi_head_attention(
     if key_padding_mask is not None:
         shape = Padding(len(q), q.shape[2], keys.shape[2])
         added_scores = added(shape.bias(key_padding_mask, mask_filter_value, query), attention_bias)
-    factor, causal_from = scale_of(scale, q.shape[3]), before if unidirectional else None
+    factor = scale_of(scale, q.shape[3])
+    # the last query sees all keys, of which there may be more than queries without a past, too
+    position = max(before, keys.shape[2] - q.shape[2])
+    causal_from = position if unidirectional else None
     keep = [index < len(wanted) and wanted[index] for index in range(4)]
     y = attend(q, keys, values, added_scores, factor, causal_from)
     return (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from onnxtrain.kernels.nn.places import NOWHERE
 from onnxtrain.kernels.precision import acc, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.vision.sample_grad import grid_sample_by_pixels
@@ -52,8 +53,26 @@ def grid_sample(
 @kernel("AffineGrid", since=20, host=["size"], T1=FLOATS)
 def affine_grid(theta: Tensor, size: list[int], *, align_corners: int = 0) -> Tensor:
     """grid[n, ...] = theta[n] · (coordinates of the output, 1)."""
-    made = functional.affine_grid(widen(theta), size, align_corners=bool(align_corners))
-    return store(made, theta)
+    batch, _, *sizes = size
+    rank = len(sizes)
+    if rank not in (2, 3) or tuple(theta.shape) != (batch, rank, rank + 1):
+        raise ValueError(f"theta has shape {list(theta.shape)}, which does not fit to size {size}")
+    wide = widen(theta)
+    axes = [_coordinates(count, bool(align_corners), wide) for count in sizes]
+    places = [*reversed(torch.meshgrid(*axes, indexing="ij"))]
+    points = torch.stack([*places, torch.ones_like(places[0])], -1).reshape(-1, rank + 1)
+    return store((points @ wide.transpose(1, 2)).reshape(batch, *sizes, rank), theta)
+
+
+def _coordinates(count: int, corners: bool, like: Tensor) -> Tensor:
+    """Of each pixel from -1 to 1, which are centers or outer edges of the first and the last one.
+
+    A pixel alone has its center at -1, as in ONNX's reference (torch puts it at 0).
+    """
+    if corners:
+        return torch.linspace(-1, 1, count, dtype=like.dtype, device=like.device)
+    steps = torch.arange(count, dtype=like.dtype, device=like.device)
+    return (2 * steps + 1) / count - 1
 
 
 @kernel("DeformConv", since=19, T=FLOATS)
@@ -141,7 +160,10 @@ def max_unpool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with x at the flat places i of what was pooled, in the first corner of the output."""
+    """Zeros with x at the flat places i of what was pooled, in the first corner of the output.
+
+    What was found nowhere is put nowhere.
+    """
     if i.shape != x.shape:
         raise ValueError(f"X {tuple(x.shape)} and I {tuple(i.shape)} differ in shape")
     rank = x.ndim - 2
@@ -153,8 +175,9 @@ def max_unpool(
         for axis in range(rank)
     ]
     shape = [*x.shape[:2], *pooled]
-    y = x.new_zeros(math.prod(shape))
-    y = y.scatter(0, i.reshape(-1), x.reshape(-1)).reshape(shape)
+    count = math.prod(shape)
+    places = torch.where(i == NOWHERE, count, i).reshape(-1)
+    y = x.new_zeros(count + 1).scatter(0, places, x.reshape(-1))[:count].reshape(shape)
     if output_shape is None or output_shape == shape:
         return y
     ends = [

@@ -127,7 +127,8 @@ def _centered(x: Tensor, shape: Tensor, *, axes: Any = None) -> Tensor:
 
 def _put(x: Tensor, places: Tensor, *_: Any, shape: Any, **__: Any) -> Tensor:
     flat = torch.zeros(torch.Size(shape).numel(), dtype=x.dtype)
-    return flat.scatter(0, places.flatten(), x.flatten()).reshape(shape)
+    there = places.flatten() >= 0
+    return flat.scatter(0, places.flatten()[there], x.flatten()[there]).reshape(shape)
 
 
 def _unpool(shape: tuple[int, ...], places: Any, to: tuple[int, ...]) -> Case:
@@ -164,10 +165,13 @@ REFERENCES = [
     _unpool((1, 1, 2, 2), [[[[5, 7], [13, 15]]]], (1, 1, 4, 4)),
     _unpool((1, 2, 2), [[[1, 2], [4, 7]]], (1, 2, 4)),
     _unpool((2, 1, 1, 2), [[[[0, 6]]], [[[9, 15]]]], (2, 1, 2, 4)),
+    _unpool((1, 1, 3, 2), [[[[-1, 7], [13, -1], [22, 0]]]], (1, 1, 6, 4)),
     _row("TensorScatter", [normal(2, 4, 3), normal(2, 2, 3), given([1, 2])], _written, "linear"),
     _row("TensorScatter", [normal(2, 3, 4), normal(2, 3, 2), given([3, 1])], _written, "circular",
          axis=-1, mode="circular"),
     _row("TensorScatter", [normal(2, 2, 4, 3), normal(2, 2, 2, 3)], _written, "from-start"),
+    _row("TensorScatter", [normal(2, 4, 1, 3), normal(2, 2, 1, 3), given([1, 2])], _written,
+         "axis-from-front", axis=1),
     _row("DequantizeLinear", [bytes_of(2, 4), given([0.5, 0.25, 0.125, 2.0]),
                               given([1, 2, 3, 4], DataType.UINT8)], _dequantized, "last-axis",
          axis=-1),

@@ -275,7 +275,8 @@ def _multi_head(
         k = torch.cat([past_key[:, :, :before], k], 2)
         v = torch.cat([past_value[:, :, :before], v], 2)
     queries, keys = q.shape[2], k.shape[2]
-    allowed = triangle(queries, keys, before) if unidirectional else None
+    position = before + max(keys - before - queries, 0)
+    allowed = triangle(queries, keys, position) if unidirectional else None
     added = closed(mask, mask_filter_value, q, keys)
     added = added if extra is None else added + extra
     y, scores, _ = attended(q, k, v, scale=scale, bias=added, allowed=allowed)
@@ -317,6 +318,11 @@ MULTI_HEAD = [
     _multi("mask-of-pairs", _Q, _K, _V, None, integers(2, 3, 5, high=2, dtype=INT32),
            mask_filter_value=-2.0),
     _multi("longer-causal", _Q, _K, _V, unidirectional=1),
+    _multi("longer-causal-bias", _Q, _K, _V, None, None, normal(1, N, 3, 5), unidirectional=1),
+    _multi("longer-causal-past", _Q, _K, normal(2, 5, 8), None, None, None, *_CACHE, outputs=3,
+           unidirectional=1),
+    _multi("one-query-causal", normal(2, 1, 8), _K, _V, unidirectional=1),
+    _multi("shorter-causal", _Q, normal(2, 2, 8), normal(2, 2, 6), unidirectional=1),
     _multi("past-causal", *_SAME, None, None, normal(2, 1, 3, 5), *_CACHE, outputs=3,
            unidirectional=1),
     _multi("shared", *_SAME, normal(24), None, None, *_BUFFERS, ints([2]), outputs=3,

@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onnxtrain.testing.case import Case, apart, integers, normal
+from onnxtrain.testing.case import Case, apart, integers, normal, only
 from onnxtrain.types import DataType
 
 _OLD = 10
 """A version of the pools before their padding rules were cleaned up."""
+LOWEST = torch.finfo(torch.float32).min
 
 
 def _places(x: Tensor, attributes: dict[str, Any]) -> list[list[list[int]]]:
@@ -53,14 +54,18 @@ def _pooled(x: Tensor, function: Callable[[Tensor, int], Tensor], **attributes: 
         inside = x
         for axis, window in enumerate(windows):
             kept = [p for p in window if 0 <= p < x.shape[2 + axis]]
-            inside = inside.index_select(2 + axis, torch.tensor(kept))
+            inside = inside.index_select(2 + axis, torch.tensor(kept, dtype=torch.int64))
         results.append(function(inside.flatten(2), math.prod(map(len, windows))))
     return torch.stack(results, -1).reshape(*x.shape[:2], *map(len, places))
 
 
 def max_pool(x: Tensor, *, storage_order: int = 0, **attributes: Any) -> tuple[Tensor, Tensor]:
     """Maxima and their places in the whole tensor."""
-    y = _pooled(x, lambda values, count: values.amax(-1), **attributes)
+
+    def largest(values: Tensor, count: int) -> Tensor:
+        return values.amax(-1) if values.shape[-1] else x.new_full(x.shape[:2], LOWEST)
+
+    y = _pooled(x, largest, **attributes)
     sizes = list(x.shape[2:])
     inside = torch.arange(math.prod(sizes))
     if storage_order:
@@ -71,6 +76,7 @@ def max_pool(x: Tensor, *, storage_order: int = 0, **attributes: Any) -> tuple[T
     flat_x, flat_n = x.detach().flatten(2), number.flatten(2)
     match = y.detach().flatten(2).unsqueeze(-1) == flat_x.unsqueeze(2)
     found = flat_n.gather(2, match.to(torch.uint8).argmax(-1))
+    found = found.where(match.any(-1), -1)
     return y, found.reshape(y.shape)
 
 
@@ -83,7 +89,7 @@ def average_pool(x: Tensor, *, count_include_pad: int = 0, **attributes: Any) ->
     """Means."""
 
     def mean(values: Tensor, count: int) -> Tensor:
-        return values.sum(-1) / count if count_include_pad else values.mean(-1)
+        return values.sum(-1) / max(count if count_include_pad else values.shape[-1], 1)
 
     return _pooled(x, mean, **attributes)
 
@@ -147,6 +153,23 @@ _DILATED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "line_dilations": ((2, 2, 9), {"kernel_shape": (3,), "dilations": (2,), "ceil_mode": 1}),
 }
 _ALL = {**_WINDOWS, **_CEILED, **_DILATED}
+# windows of nothing but padding: before the data, behind it, around it
+_HOLLOW: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "wide_pads": ((1, 2, 4), {"kernel_shape": (2,), "pads": (3, 2)}),
+    "wide_plane": ((2, 2, 3, 4), {"kernel_shape": (2, 3), "pads": (1, 3, 2, 0)}),
+    "gaps": (
+        (1, 2, 3, 2),
+        {"kernel_shape": (2, 2), "dilations": (1, 3), "pads": (0, 2, 0, 2)},
+    ),
+    "same_gaps": (
+        (1, 2, 3),
+        {"kernel_shape": (2,), "dilations": (4,), "auto_pad": "SAME_LOWER"},
+    ),
+    "hollow_volume": (
+        (1, 2, 2, 3, 2),
+        {"kernel_shape": (1, 2, 2), "dilations": (1, 1, 2), "pads": (1, 0, 1, 0, 2, 1)},
+    ),
+}
 
 
 def _rows(
@@ -170,6 +193,24 @@ def _rows(
     ]
 
 
+_HOLLOW_MAX = [
+    # lowest numbers are those of one type, and no differences can be taken of them
+    *_rows("MaxPool", max_only, _HOLLOW, dtypes=only(DataType.FLOAT), gradient=False),
+    *(
+        row
+        for order, name in enumerate(("_indices", "_columns"))
+        for row in _rows(
+            "MaxPool",
+            max_pool,
+            _HOLLOW,
+            outputs=2,
+            dtypes=only(DataType.FLOAT),
+            gradient=False,
+            more={"storage_order": order},
+            suffix=name,
+        )
+    ),
+]
 _MAX = [
     *_rows("MaxPool", max_only, _ALL),
     *_rows("MaxPool", max_pool, _ALL, outputs=2, suffix="_indices"),
@@ -190,16 +231,17 @@ _MAX = [
     ),
 ]
 _AVERAGE = [
-    *_rows("AveragePool", average_pool, _ALL),
+    *_rows("AveragePool", average_pool, {**_ALL, **_HOLLOW}),
     *_rows(
         "AveragePool", average_pool, _ALL, more={"count_include_pad": 1}, suffix="_count_padding"
     ),
     *_rows("AveragePool", average_pool, {"pads": _WINDOWS["pads"]}, opset=7),
+    *_rows("AveragePool", average_pool, {"wide_pads": _HOLLOW["wide_pads"]}, opset=7),
     *_rows("AveragePool", average_pool, {"uneven_pads": _WINDOWS["uneven_pads"]}, opset=11),
     *_rows("AveragePool", average_pool, {"dilations": _DILATED["dilations"]}, opset=19),
 ]
 _LP = [
-    *_rows("LpPool", _lp_pool, _ALL),
+    *_rows("LpPool", _lp_pool, {**_ALL, **_HOLLOW}),
     *_rows("LpPool", _lp_pool, _WINDOWS, more={"p": 3}, suffix="_p3"),
     *_rows("LpPool", _lp_pool, {"pads": _WINDOWS["pads"]}, more={"p": 1}, opset=11),
 ]
@@ -238,4 +280,4 @@ _WHOLE.append(
     )
 )
 
-CASES = [*_MAX, *_AVERAGE, *_LP, *_WHOLE]
+CASES = [*_MAX, *_HOLLOW_MAX, *_AVERAGE, *_LP, *_WHOLE]

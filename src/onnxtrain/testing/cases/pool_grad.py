@@ -49,7 +49,7 @@ def _indices(case: Case) -> Input:
     return Input(make, DataType.INT64, grad=False)
 
 
-_NEWEST = [case for case in pool.CASES if case.opset is None and case.gradient]
+_NEWEST = [case for case in pool.CASES if case.opset is None]
 _AVERAGE = [
     Case(
         "AveragePoolGrad",

@@ -142,6 +142,10 @@ _ONE_HOT = (
             name="scalar",
             gradient=False,
         ),
+        *(
+            Case("OneHot", [given(2), _DEPTH, normal(2)], _one_hot, {"axis": axis}, name=name)
+            for axis, name in ((0, "scalar-first"), (-1, "scalar-last"))
+        ),
         Case(
             "OneHot",
             [given([1.0, 3.0], DataType.FLOAT), _DEPTH, given([0.0, 1.0])],

@@ -90,7 +90,8 @@ def _affine(theta: torch.Tensor, size: torch.Tensor, *, align_corners: int = 0) 
     axes = []
     for count in size.tolist()[2:]:
         steps = torch.arange(count, dtype=theta.dtype)
-        axes.append(2 * steps / (count - 1) - 1 if align_corners else (2 * steps + 1) / count - 1)
+        corners, edges = 2 * steps / max(count - 1, 1) - 1, (2 * steps + 1) / count - 1
+        axes.append(corners if align_corners else edges)
     points = torch.meshgrid(*axes, indexing="ij")
     homogeneous = torch.stack([*reversed(points), torch.ones_like(points[0])], -1)
     return torch.stack([homogeneous @ matrix.T for matrix in theta])
@@ -109,6 +110,11 @@ SAMPLE += [
     Case("AffineGrid", [normal(2, 2, 3), shape_input(2, 3, 4, 5)], _affine),
     Case("AffineGrid", [normal(2, 3, 4), shape_input(2, 3, 2, 4, 5)], _affine,
          {"align_corners": 1}),
+    # ONNX's reference has -1 for a pixel alone, torch 0 and onnxruntime 1
+    Case("AffineGrid", [normal(2, 2, 3), shape_input(2, 1, 1, 3)], _affine, {"align_corners": 1},
+         name="one_row"),
+    Case("AffineGrid", [normal(1, 3, 4), shape_input(1, 1, 1, 2, 1)], _affine,
+         {"align_corners": 1}, name="one_column"),
 ]  # fmt: skip
 
 
