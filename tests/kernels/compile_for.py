@@ -124,6 +124,13 @@ def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[
             back = image, image, row, one, one, row, kind
             yield lambda given=given: groups.normalize(*given)
             yield lambda back=back: groups.grad(*back)
+    many = torch.zeros(2, 96, 80, 80, dtype=x.dtype).contiguous(memory_format=torch.channels_last)
+    each = torch.ones(2, 32)
+    for kind in ("none", "swish"):
+        given = many, row[:96], row[:96], 32, 1e-5, kind
+        back = many, many, row[:96], each, each, row[:96], kind
+        yield lambda given=given: groups.normalize(*given)
+        yield lambda back=back: groups.grad(*back)
     tiny, each = x.view(-1)[:144].view(2, 8, 3, 3), torch.ones(2, 8)
     yield lambda: groups.normalize(tiny, row[:8], row[:8], 8, 1e-5)
     yield lambda: groups.grad(tiny, tiny, row[:8], each, each)

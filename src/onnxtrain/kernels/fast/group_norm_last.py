@@ -53,7 +53,7 @@ def _at(start, end, channel, CHANNELS: tl.constexpr, PB: tl.constexpr):
 @triton.jit
 def _leave(sums, sample, part, parts, channel, one, other, CHANNELS: tl.constexpr):
     """Store two sums of each channel of a part."""
-    to = sums + (sample * parts + part) * 2 * CHANNELS + channel
+    to = sums + (sample.to(tl.int64) * parts + part) * 2 * CHANNELS + channel
     tl.store(to, one, channel < CHANNELS)
     tl.store(to + CHANNELS, other, channel < CHANNELS)
 
@@ -62,7 +62,7 @@ def _leave(sums, sample, part, parts, channel, one, other, CHANNELS: tl.constexp
 def _collect(sums, sample, parts, channel, fits, CHANNELS: tl.constexpr, QB: tl.constexpr):
     """The two sums of some channels over all parts."""
     part = tl.arange(0, QB)[:, None]
-    at = sums + (sample * parts + part) * 2 * CHANNELS + channel[None, :]
+    at = sums + (sample.to(tl.int64) * parts + part) * 2 * CHANNELS + channel[None, :]
     mask = (part < parts) & fits[None, :]
     return tl.sum(tl.load(at, mask, 0.0), 0), tl.sum(tl.load(at + CHANNELS, mask, 0.0), 0)
 
