@@ -52,7 +52,7 @@ def gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("LSTM", all_outputs=True)
 def plain_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """Run again as LSTMTraining, which keeps what the gradient needs."""
-    if not _is_plain(node, ["sigmoid", "tanh", "tanh"]):
+    if not is_plain(node):
         return pulled_back(op, node, dys)
     x, w, r, _, lengths, h0, c0, peepholes = inputs_of(node, 8)
     options = forwarded(node, *_ALONE)
@@ -66,7 +66,7 @@ def plain_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("GRU", all_outputs=True)
 def plain_gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """Run again as GRUTraining, which keeps what the gradient needs."""
-    if not _is_plain(node, ["sigmoid", "tanh"]):
+    if not is_plain(node):
         return pulled_back(op, node, dys)
     x, w, r, b, lengths, h0 = inputs_of(node, 6)
     options = forwarded(node, *_ALONE)
@@ -79,7 +79,7 @@ def plain_gru(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 @gradient("RNN", all_outputs=True)
 def rnn(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     """A layer of tanh is a GRU whose update gate is 0 and whose reset gate is 1."""
-    if not _is_plain(node, ["tanh"]):
+    if not is_plain(node):
         return pulled_back(op, node, dys)
     x, w, r, _, lengths, h0 = inputs_of(node, 6)
     assert x is not None and w is not None and r is not None and x.dtype is not None
@@ -106,12 +106,16 @@ _ALONE = ("layout", "activations", "activation_alpha", "activation_beta", "outpu
 """Attributes that the layers with a gradient operator do not have, or know one value of."""
 
 
-def _is_plain(node: ir.Node, activations: list[str]) -> bool:
+PLAIN = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
+"""Activations of layers with a gradient operator."""
+
+
+def is_plain(node: ir.Node) -> bool:
     """Whether a layer asks for nothing but what the layers with a gradient operator can do."""
     asked = [name.lower() for name in attribute(node, "activations", ())]
     special = ("layout", "clip", "input_forget")
     return (
-        asked in ([], activations, activations * 2)
+        asked in ([], PLAIN[node.op_type], PLAIN[node.op_type] * 2)
         and not any(attribute(node, name, 0) for name in special)
         and inputs_of(node, 5)[4] is None
     )

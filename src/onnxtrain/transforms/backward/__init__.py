@@ -18,6 +18,7 @@ from onnxtrain.transforms.backward.loss import join_losses
 from onnxtrain.transforms.backward.normalized import join_normalized, join_shortcuts
 from onnxtrain.transforms.backward.products import turn_products
 from onnxtrain.transforms.backward.projection import join_projections
+from onnxtrain.transforms.backward.recurrent import join_recurrent
 from onnxtrain.transforms.backward.residual import join_residuals
 from onnxtrain.transforms.backward.skip import join_skips
 from onnxtrain.transforms.backward.sums import (
@@ -31,6 +32,7 @@ __all__ = ["join"]
 
 STEPS = (
     join_losses,
+    join_recurrent,
     join_residuals,
     turn_products,
     join_projections,
