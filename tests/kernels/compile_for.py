@@ -86,6 +86,7 @@ def calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
     yield from _codecs(x)
     yield from _images(new)
     yield from _places(new)
+    yield from _recurrent(new)
     yield from _optimizers(x)
 
 
@@ -216,6 +217,22 @@ def _places(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
         yield lambda at=at, n=picks: scatter.add_at_last(new(64, n), at, 64, 4096, repeatable=True)
     at = torch.zeros(64, 1000, dtype=torch.int64)
     yield lambda: scatter.add_at_last(new(64, 1000), at, 64, 1 << 20)
+
+
+def _recurrent(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
+    """Steps of layers; states and products of inputs are wide."""
+    quick, wide, x = load("recurrent"), torch.zeros(8, 64), torch.zeros(8, 256)
+    state, gates, bias = new(8, 64), new(8, 256), torch.zeros(64)
+    for kept in (None, (state, gates)):
+        yield lambda kept=kept: quick.lstm_step(state, wide, x, gates, kept)
+    three = gates[:, :192].contiguous()
+    for last in (None, three):
+        yield lambda last=last: quick.gru_step(state, wide, x[:, :192], three, bias, last)
+    for dy in (None, state):
+        kept = gates, state, state
+        yield lambda dy=dy, kept=kept: quick.lstm_step_back(x, wide, wide, dy, kept)
+        kept = three, state, wide
+        yield lambda dy=dy, kept=kept: quick.gru_step_back(x, x, wide, dy, kept)
 
 
 def _optimizers(x: Tensor) -> Iterator[Callable[[], Any]]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.nn.rnn import activation, fused, scan
+from onnxtrain.kernels.nn.rnn.quickest import quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
@@ -45,9 +46,17 @@ def gru(
     functions = activation.functions(
         activations, DEFAULT, len(reversals), activation_alpha, activation_beta
     )
+    plain = linear_before_reset != 0 and fused.is_plain(activations, DEFAULT, clip, sequence_lens)
+    quick = quickest(x, r, w, b, state) if plain else None
     every, finals = [], []
     for d, reverse in enumerate(reversals):
         inputs, hidden_bias = _projected(x, w[d], b, d, linear_before_reset)
+        if quick is not None:
+            begin = scan.start(state, d, x, hidden)
+            ran = quick.gru(inputs, r[d], hidden_bias, begin, reverse=reverse, keep=False)
+            every.append(ran.every)
+            finals.append(ran.last)
+            continue
         step = _cell(r[d], hidden_bias, functions[d], activation.clipped(clip), linear_before_reset)
         first = (scan.start(state, d, x, hidden),)
         records, last = scan.scan(step, inputs, first, reverse=reverse, lens=sequence_lens)
@@ -77,10 +86,18 @@ def gru_training(
     scan.refuse(sl, clip, activations, DEFAULT)
     scan.check_weights(w, r, 3)
     hidden = r.shape[-1]
+    quick = quickest(x, r, w, b, ht0) if linear_before_reset else None
     every, gates, finals = [], [], []
     for d, reverse in enumerate(scan.reversals(direction)):
-        [functions] = activation.functions(None, DEFAULT, 1, None, None)
         inputs, hidden_bias = _projected(x, w[d], b, d, linear_before_reset)
+        if quick is not None:
+            begin = scan.start(ht0, d, x, hidden)
+            ran = quick.gru(inputs, r[d], hidden_bias, begin, reverse=reverse, keep=True)
+            every.append(ran.every)
+            gates.append(ran.kept[0])
+            finals.append(ran.last)
+            continue
+        [functions] = activation.functions(None, DEFAULT, 1, None, None)
         bound = activation.clipped(None)
         step = _cell(r[d], hidden_bias, functions, bound, linear_before_reset, keep_gates=True)
         records, last = scan.scan(step, inputs, (scan.start(ht0, d, x, hidden),), reverse=reverse)
@@ -127,7 +144,11 @@ def gru_grad(
         gates = widen(turn(zrh[:, d]))
         steps = None if dh_all is None else turn(dh_all[:, d])
         last = scan.start(dh_final, d, x, hidden)
-        da, dh0 = _back(r[d], bias, previous, gates, steps, last, linear_before_reset)
+        quick = quickest(x, r, h_all, zrh, dh_all, last) if linear_before_reset else None
+        if quick is not None:
+            da, dh0 = quick.gru_back(r[d], bias, previous, gates, steps, last)
+        else:
+            da, dh0 = _back(r[d], bias, previous, gates, steps, last, linear_before_reset)
         made.append(
             (
                 turn(torch.matmul(da, widen(w[d]))) if wanted[0] else None,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.nn.rnn import activation, fused, scan
+from onnxtrain.kernels.nn.rnn.quickest import quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS
@@ -87,8 +88,19 @@ def run(
         activations, DEFAULT, len(reversals), activation_alpha, activation_beta
     )
     seen = x if read is None else read(x)
+    quick = None
+    if not (input_forget or p is not None or read is not None):
+        plain = fused.is_plain(activations, DEFAULT, clip, sequence_lens)
+        quick = quickest(x, r, w, b, *states) if plain else None
     every, finals = [], []
     for d, reverse in enumerate(reversals):
+        if quick is not None:
+            inputs = projected(x, w[d], pick(b, d))
+            first = tuple(scan.start(state, d, x, hidden) for state in states)
+            ran = quick.lstm(inputs, r[d], first, reverse=reverse, keep=False)
+            every.append(ran.every)
+            finals.append(ran.last)
+            continue
         step = cell(r[d], pick(p, d), functions[d], activation.clipped(clip), input_forget)
         step = step if read is None else reading(step, read)
         first = tuple(scan.start(state, d, x, hidden) for state in states)

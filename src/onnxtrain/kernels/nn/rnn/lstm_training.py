@@ -9,6 +9,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.nn.rnn import activation, scan
 from onnxtrain.kernels.nn.rnn.lstm import DEFAULT, cell, pick, projected
+from onnxtrain.kernels.nn.rnn.quickest import quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
@@ -39,7 +40,16 @@ def lstm_training(
     hidden = r.shape[-1]
     every: list[list[Tensor]] = [[], [], []]
     finals = []
+    quick = quickest(x, r, w, b, ht0, ct0) if p is None else None
     for d, reverse in enumerate(scan.reversals(direction)):
+        if quick is not None:
+            first = tuple(scan.start(state, d, x, hidden) for state in (ht0, ct0))
+            inputs = projected(x, w[d], pick(b, d))
+            ran = quick.lstm(inputs, r[d], first, reverse=reverse, keep=True)
+            finals.append(ran.last)
+            for kind, found in enumerate((ran.every, *ran.kept)):
+                every[kind].append(found)
+            continue
         [functions] = activation.functions(None, DEFAULT, 1, None, None)
         step = cell(r[d], pick(p, d), functions, activation.clipped(None), keep_gates=True)
         first = tuple(scan.start(state, d, x, hidden) for state in (ht0, ct0))
@@ -93,7 +103,11 @@ def lstm_grad(
         cells = torch.cat([start_c[None], turn(c_all[:, d])])
         last = tuple(scan.start(grad, d, x, hidden) for grad in (dh_final, dc_final))
         steps = None if dh_all is None else turn(dh_all[:, d])
-        da, dh0, dc0 = _back(r[d], pick(p, d), cells, turn(iofc[:, d]), steps, last)
+        quick = quickest(x, r, h_all, c_all, iofc, dh_all, *last) if p is None else None
+        if quick is not None:
+            da, dh0, dc0 = quick.lstm_back(r[d], cells, turn(iofc[:, d]), steps, last)
+        else:
+            da, dh0, dc0 = _back(r[d], pick(p, d), cells, turn(iofc[:, d]), steps, last)
         previous = torch.cat([start_h[None], turn(h_all[:, d])])[: len(x)]
         made.append(
             (
