@@ -1,11 +1,11 @@
-"""Images that only have rows and columns repeated, against the map for all ways of resizing."""
+"""Repeated images, and those that torch interpolates, against the map for all ways to resize."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from onnxtrain.kernels.tensor import resize
+from onnxtrain.kernels.tensor import resize, resize_images
 from onnxtrain.kernels.tensor.resample import Sampling
 
 MODES = [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("asymmetric", "ceil")]
@@ -28,11 +28,64 @@ def test_repeated_images(
     dy = torch.randn(y.shape).contiguous(memory_format=layout)
     dx = resize.resize_grad(dy, x, None, factors, deterministic=True, **how)
     axes = resize._scaled(x.shape, range(4), factors)
-    repeats = resize._repeats(x, axes, Sampling("nearest", *mode)) is not None
+    repeats = resize_images.repeats(x, axes, Sampling("nearest", *mode)) is not None
     assert repeats == (mode[1] != "ceil" and all(scale in (1, 2, 3, 4) for scale in scales))
-    monkeypatch.setattr(resize, "_repeats", lambda *given: None)
+    monkeypatch.setattr(resize_images, "repeats", lambda *given: None)
     assert torch.equal(y, resize.resize(x, None, factors, **how))
     true = resize.resize_grad(dy, x, None, factors, deterministic=True, **how)
     torch.testing.assert_close(dx, true, rtol=1e-6, atol=1e-6)
     if repeats:
         assert y.is_contiguous(memory_format=layout) and dx.is_contiguous(memory_format=layout)
+
+
+PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("sizes", [(8, 12), (5, 6), (9, 3), (4, 1), (1, 7), (13, 19)])
+@pytest.mark.parametrize(
+    "coordinates",
+    ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"],
+)
+def test_interpolated_images(
+    coordinates: str,
+    sizes: tuple[int, int],
+    layout: torch.memory_format,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By torch's kernel where it reads the same places, and only there."""
+    x = torch.randn(2, 3, 4, 6, dtype=torch.float64).to(device).contiguous(memory_format=layout)
+    how = {"mode": "linear", "coordinate_transformation_mode": coordinates}
+    dy = torch.randn(2, 3, *sizes, dtype=torch.float64).to(device)
+    results, kept = [], dy.contiguous(memory_format=layout)
+    ran = []
+    bilinear = resize_images.bilinear
+    for served in (True, False):
+        monkeypatch.setattr(resize_images, "_is_served", lambda x, served=served: served)
+        monkeypatch.setattr(
+            resize_images, "bilinear", lambda *g: ran.append(bilinear(*g)) or ran[-1]
+        )
+        y = resize.resize(x, None, None, [2, 3, *sizes], **how)
+        given = {"deterministic": False, **how}
+        factors = [1.0, 1.0, sizes[0] / 4, sizes[1] / 6]
+        results.append([y, resize.resize_grad(kept, x, None, factors, **given)])
+    alike = coordinates == "half_pixel" or coordinates == "align_corners"
+    alike = alike or (coordinates == "pytorch_half_pixel" and 1 not in sizes)
+    assert [found is not None for found in ran] == [alike, alike, False, False]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("factors", [(1.5, 0.4), (2.3, 1.7)])
+def test_factors_that_are_not_those_of_the_sizes(
+    factors: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A size is rounded down, but places are found by the factor itself."""
+    x = torch.randn(1, 2, 7, 9, dtype=torch.float64)
+    results = []
+    for served in (True, False):
+        monkeypatch.setattr(resize_images, "_is_served", lambda x, served=served: served)
+        results.append(resize.resize(x, None, [1.0, 1.0, *factors], mode="linear"))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
+from onnxtrain.kernels.tensor import resize_images as images
 from onnxtrain.kernels.tensor.axes import axes_of
 from onnxtrain.kernels.tensor.resample import Axis, Sampling, Taps, taps
 from onnxtrain.types import FIXED, FLOATS, MS
@@ -113,10 +112,11 @@ def resize_grad(
         bool(antialias),
     )
     within = _in_region(resized, roi, how)
-    if (factors := _repeats(x, within, how)) is not None and list(dy.shape) == _shape(x, within):
-        # windows of a divisor of 1 are added up
-        windows = widen(dy) if dy.device.type == "cpu" else dy
-        return torch.nn.functional.avg_pool2d(windows, factors, divisor_override=1).to(dy.dtype)
+    if list(dy.shape) == _shape(x, within):
+        if (factors := images.repeats(x, within, how)) is not None:
+            return images.summed(dy, factors)
+        if not deterministic and (steps := images.bilinear(x, within, how)) is not None:
+            return images.interpolated_back(dy, x, steps)
     maps = _maps(within, how, dy.device)
     grad = widen(dy) if maps else dy.clone()
     for part in reversed(maps):
@@ -171,42 +171,6 @@ def _maps(axes: list[Axis], how: Sampling, device: torch.device) -> list[Taps]:
     return [taps(axis, how, device) for axis in changing]
 
 
-def _repeats(x: Tensor, axes: Sequence[Axis], how: Sampling) -> tuple[int, int] | None:
-    """How often rows and columns of images are repeated, if that is all that happens to them."""
-    changing = [a for a in axes if a.scale != 1 or a.out_size != a.size]
-    if how.mode != "nearest" or x.ndim != 4 or not changing or not x.numel():
-        return None
-    factors = {2: 1, 3: 1}
-    for axis in changing:
-        if axis.index not in factors or not _is_repeated(axis, how):
-            return None
-        factors[axis.index] = axis.out_size // axis.size
-    return factors[2], factors[3]
-
-
-@functools.lru_cache(1024)
-def _is_repeated(axis: Axis, how: Sampling) -> bool:
-    """Whether every element of an axis is read the same number of times in a row."""
-    if axis.size == 0 or axis.out_size < axis.size or axis.out_size % axis.size:
-        return False
-    found = taps(axis, how, torch.device("cpu"))
-    expected = torch.arange(axis.size).repeat_interleave(axis.out_size // axis.size)
-    return found.outside is None and torch.equal(found.places[0], expected)
-
-
-def _repeated(x: Tensor, factors: tuple[int, int]) -> Tensor:
-    """Images whose rows and columns are repeated; they lie in memory as before."""
-    down, across = factors
-    last = layout_of(x) is torch.channels_last
-    images = x.permute(0, 2, 3, 1) if last else x[..., None].flatten(0, 1)
-    samples, height, width, depth = images.shape
-    spread = images[:, :, None, :, None].expand(samples, height, down, width, across, depth)
-    result = spread.reshape(samples, height * down, width * across, depth)
-    if last:
-        return result.permute(0, 3, 1, 2)
-    return result.view(*x.shape[:2], height * down, width * across)
-
-
 def _shape(x: Tensor, axes: Sequence[Axis]) -> list[int]:
     """The shape of the result."""
     shape = list(x.shape)
@@ -221,8 +185,10 @@ def _resize(x: Tensor, axes: list[Axis], how: Sampling, extrapolation: float = 0
         return x.new_empty(shape)
     if not x.numel():
         raise ValueError(f"nothing of shape {tuple(x.shape)} cannot become {tuple(shape)}")
-    if (factors := _repeats(x, axes, how)) is not None:
-        return _repeated(x, factors)
+    if (factors := images.repeats(x, axes, how)) is not None:
+        return images.repeated(x, factors)
+    if (steps := images.bilinear(x, axes, how)) is not None:
+        return images.interpolated(x, shape, steps)
     exact = how.mode == "nearest"
     whole = not x.dtype.is_floating_point
     result = x if exact else x.to(torch.float64) if whole else widen(x)
