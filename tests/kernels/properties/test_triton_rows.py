@@ -87,8 +87,16 @@ def test_gradients_of_normalized_rows(
             beside(lambda: sums[-1], lambda dx: dx.sum(0), (dx,), other)
         return dx, sums[: 1 + centred]
 
+    def terms(
+        dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inv: Tensor, residual: Tensor
+    ) -> list[Tensor]:
+        normal, inner = (x.abs() + mean.abs()) * inv[:, None], (dy * scale).abs()
+        along, slope = inner.mean(1, keepdim=True), (inner * normal).mean(1, keepdim=True)
+        dx = inv[:, None] * (inner + along + normal * slope) + residual.abs()
+        return [dx, (dy.abs() * normal).sum(0)]
+
     given = dy, x, scale, mean.float(), inverse.float(), residual
-    beside(run, reference, given, (kind, other))
+    beside(run, reference, given, (kind, other), terms=terms)
 
 
 @given(shape=shapes(1, 4, smallest=1), kind=kinds, log=st.booleans(), data=st.data())
