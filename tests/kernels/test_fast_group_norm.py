@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.test_fast import drawn, near, on_devices
+from kernels.test_fast import drawn, module, near, on_devices
 from onnxtrain.kernels.nn import group_norm
 
 ACTIVATIONS = {
@@ -38,11 +38,46 @@ def test_value_and_gradients(
     assert_right(channels, groups, sides, activation, layout != "first", device, dtype)
 
 
+@on_devices
+@pytest.mark.parametrize("layout", ["first", "last", "last, together"])
+@pytest.mark.parametrize("far", [30.0, 300.0])
+def test_a_first_pixel_unlike_all_others(
+    far: float, layout: str, device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a corner of padding may be: the deviation is as exact as torch's.
+
+    Tiles are small, since the interpreter adds up their rows one after the other.
+    """
+    together = module("group_norm_last")
+    monkeypatch.setattr(together, "SMALLEST", 1 if "together" in layout else 1 << 30)
+    monkeypatch.setattr(together, "TILE", 256)
+    monkeypatch.setattr(together, "_cut", together._cut.__wrapped__)
+    x = drawn(2, 8, 40, 50, device=device, dtype=dtype)
+    x[:, ::4, 0, 0] = far
+    if layout != "first":
+        x = x.contiguous(memory_format=torch.channels_last)
+    w = torch.ones(8, device=device)
+    _, *ours = module("group_norm").normalize(x, w, w, 2, 1e-5)
+    wide = x.contiguous().float()
+    _, *torchs = torch.native_group_norm(wide, w, w, 2, 8, 2000, 2, 1e-5)
+    _, *true = torch.native_group_norm(wide.double(), w.double(), w.double(), 2, 8, 2000, 2, 1e-5)
+    for one, other, exact in zip(ours, torchs, true, strict=True):
+        near(one, other, exact)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("activation", ["none", "swish"])
 @pytest.mark.parametrize(
-    ("channels", "groups", "sides"), [(64, 32, (96, 101)), (320, 32, (64, 64)), (96, 1, (80, 80))]
+    ("channels", "groups", "sides"),
+    [
+        (64, 32, (96, 101)),
+        (320, 32, (64, 64)),
+        (96, 1, (80, 80)),
+        (27, 1, (211, 97)),
+        (130, 130, (73, 71)),
+        (20, 4, (1, 30_001)),
+    ],
 )
 def test_images_with_their_channels_last(
     channels: int, groups: int, sides: tuple[int, int], activation: str, dtype: str
@@ -82,12 +117,35 @@ def assert_right(
     torch.testing.assert_close(mean.double(), rows.mean(-1), rtol=1e-5, atol=1e-5)
 
 
+def test_groups_of_more_elements_than_32_bits_count() -> None:
+    """Means of a group of four channels with 2^30 places each, whose sums are given."""
+    scale, channels = torch.tensor([1.0, 2.0, 3.0, 4.0]), 4
+    terms, totals, sums = torch.zeros(2, 1), torch.zeros(2, channels), torch.ones(1, 1, 2, channels)
+    sums[..., 1, :] = 2.0
+    module("group_norm_last")._grad_terms[(1,)](
+        *(terms, totals, sums, scale, 1 << 30, 1, 1, channels, 1, 4, 1), num_warps=1
+    )
+    assert terms.tolist() == [[10 / 2**32], [20 / 2**32]]
+    assert totals.tolist() == [[1.0] * 4, [2.0] * 4]
+
+
+def test_sums_of_many_parts_are_read_some_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warp adds them up: all of a single sample's at once would be kilobytes for a thread."""
+    together = module("group_norm_last")
+    monkeypatch.setattr(together, "multiprocessors", lambda device: 132)
+    for channels, groups in [(32, 1), (128, 32), (63, 1), (60, 60)]:
+        cut = together._cut.__wrapped__(1, channels, 1 << 20, groups, torch.device("cpu"))
+        assert cut.parts > 500 and cut.collected[0] * cut.collected[1] <= together.COLLECTED
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = torch.ones(2, 6, 3)
     with pytest.raises(ValueError, match="no 4 groups"):
         group_norm.group_normalized(x, x[0, :, 0], x[0, :, 0], num_groups=4)
     with pytest.raises(ValueError, match="scale has shape"):
         group_norm.group_normalized(x, x[0, :4, 0], x[0, :4, 0], num_groups=2)
+    with pytest.raises(ValueError, match=r"bias has shape \(1,\), not \[6\]"):
+        group_norm.group_normalized(x, x[0, :, 0], x[0, :1, 0], num_groups=2)
     row = x[0, :, 0]
     with pytest.raises(ValueError, match="activation is 'elu', allowed are none, relu, swish"):
         group_norm.group_normalized(x, row, row, num_groups=2, activation="elu")

@@ -36,6 +36,28 @@ def test_however_it_lies_in_memory(
     assert layout != "turned" or found.transpose(1, 2).is_contiguous()
 
 
+def test_rows_that_overlap() -> None:
+    """What comes out lies apart, with the features of a row side by side."""
+    x, angles = torch.randn(100).as_strided((4, 3, 6), (1, 7, 1)), torch.randn(6)
+    found = module("rotate").rotate(x, angles, angles, False)
+    true = rotate.rotate(x.contiguous(), angles, angles)
+    torch.testing.assert_close(found, true)
+
+
+def test_axes_of_more_rows_than_32_bits_count() -> None:
+    """The first rows of a tensor with 6 * 715827883 rows behind each step of its first axis."""
+    x, angles = torch.randn(4, 8), torch.randn(4, 8)
+    out = torch.zeros(12, 8)
+    rows, steps = (6, 715827883), (64, 32, 8)
+    strides = steps, steps, (0, 0, 8), (0, 0, 8)
+    numbers = 3 * rows[0] * rows[1], *rows, *(n for each in strides for n in each)
+    module("rotate")._rotate[(1,)](
+        *(out, x, angles, angles, *numbers, 4, False, False, False, True, 4, 4), num_warps=1
+    )
+    torch.testing.assert_close(out[:4], rotate.rotate(x, angles, angles))
+    assert not out[4:].any()
+
+
 def test_which_rows_are_taken() -> None:
     """Angles for features or for pairs, both of one kind, side by side in memory."""
     takes, x = module("rotate").takes, torch.ones(5, 8)

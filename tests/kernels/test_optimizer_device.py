@@ -187,3 +187,16 @@ def test_a_factor_is_a_factor_of_all_gradients(
 def triton_module(name: str) -> Any:
     pytest.importorskip("triton", reason="Triton is not installed")
     return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
+
+
+@pytest.mark.parametrize("size", [(1 << 31) + 1024, 1 << 33])
+def test_the_first_chunk_of_a_tensor_that_32_bits_do_not_count(size: int) -> None:
+    """Stacked weights of experts have as many elements; here there is memory for one chunk."""
+    many, chunked = triton_module("many"), triton_module("chunks")
+    weights, gradients = torch.zeros(chunked.CHUNK), torch.ones(chunked.CHUNK)
+    table = torch.tensor([weights.data_ptr(), gradients.data_ptr()])
+    kind = chunked.KINDS[torch.float32]
+    forms = False, False, False, kind, kind, None, chunked.CHUNK
+    given = table, torch.tensor([[0, 0, size]]), table, table, table
+    many._sgd[(1,)](*given, 1, 0.5, *forms, num_warps=chunked.WARPS)
+    assert bool((weights == -0.5).all())

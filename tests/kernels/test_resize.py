@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.tensor import resize, resize_images
 from onnxtrain.kernels.tensor.resample import Sampling
 
@@ -36,6 +37,25 @@ def test_repeated_images(
     torch.testing.assert_close(dx, true, rtol=1e-6, atol=1e-6)
     if repeats:
         assert y.is_contiguous(memory_format=layout) and dx.is_contiguous(memory_format=layout)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("shape", "scales"),
+    [((2, 3, 1, 1), (4.0, 3.0)), ((2, 3, 1, 5), (2.0, 1.0)), ((2, 3, 4, 4), (1.1, 1.0))],
+)
+def test_repeated_images_have_memory_of_their_own(
+    shape: tuple[int, ...], scales: tuple[float, float], layout: torch.memory_format
+) -> None:
+    """One row or column that is repeated, or none that is: what comes next may overwrite them."""
+    x = torch.randn(shape).contiguous(memory_format=layout)
+    before = x.clone()
+    y = resize.resize(x, None, [1.0, 1.0, *scales])
+    assert torch.equal(y, x.expand_as(y))
+    expected = y + 1
+    y += 1
+    assert torch.equal(x, before) and torch.equal(y, expected)
+    assert y.is_contiguous(memory_format=layout_of(x))
 
 
 PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

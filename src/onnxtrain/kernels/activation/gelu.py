@@ -47,7 +47,7 @@ def bias_gelu(a: Tensor, b: Tensor) -> Tensor:
     if _fast(a, a, b):
         return _pointwise(a, b, "none")
     total = a + b
-    return gelu(total, out=total)
+    return gelu(total, out=None if blocks.recorded(total) else total)
 
 
 @kernel("BiasGeluGrad_dX", domain=MS, T=FLOATS, inplace=["dy"])
@@ -68,7 +68,7 @@ def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
     if _fast(x, x, bias):
         return _pointwise(x, bias, "tanh")
     total = x + bias
-    return gelu(total, approximate="tanh", out=total)
+    return gelu(total, approximate="tanh", out=None if blocks.recorded(total) else total)
 
 
 @kernel("FastGeluGrad", domain=MS, T=FLOATS, inplace=["dy", "x"])
@@ -100,7 +100,7 @@ def _fast(dy: Tensor, x: Tensor, b: Tensor) -> bool:
     However few elements there are, it is less than two launches of torch's.
     """
     fits = x.ndim > 0 and b.shape == x.shape[-1:] and b.is_contiguous()
-    return fits and fast.ready(dy, x, smallest=1)
+    return fits and not blocks.recorded(b) and fast.ready(dy, x, smallest=1)
 
 
 def _pointwise(

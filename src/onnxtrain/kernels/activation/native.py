@@ -7,11 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import blocks
+
 
 def forward(op: Any, x: Tensor, *more: Any, out: Tensor | None, **options: Any) -> Tensor:
     """Run a function of x into ``out``, or into fresh memory like that of x."""
-    room = torch.empty_like(x) if out is None else out
-    result: Tensor = op.out(x, *more, out=room, **options)
+    result: Tensor
+    if out is None and blocks.recorded(x):  # torch cannot go back through what is written so
+        result = op.default(x, *more, **options)
+    else:
+        room = torch.empty_like(x) if out is None else out
+        result = op.out(x, *more, out=room, **options)
     return result
 
 

@@ -195,7 +195,9 @@ def place(chunks, number):
     """Of a chunk: which tensor, from which element on, and how many elements of it are left."""
     chunk = chunks + number * 3
     start = tl.load(chunk + 1)
-    return tl.load(chunk), start, (tl.load(chunk + 2) - start).to(tl.int32)
+    # no chunk is longer, and what is left of a tensor may not fit into 32 bits
+    left = tl.minimum(tl.load(chunk + 2) - start, 1 << 30)
+    return tl.load(chunk), start, left.to(tl.int32)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import group_norm_last
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation
+from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import power
 
 TILE = 4096
@@ -63,20 +63,20 @@ def _normalize(
     first = group * size
     base = (tl.program_id(0) // GROUPS).to(tl.int64) * CHANNELS * places
     base += first if LAST else first.to(tl.int64) * places
-    count = size * places
-    # sums of differences from one of the elements keep their digits
-    origin = tl.load(x + base).to(tl.float32)
-    total = tl.zeros([PB, CB] if LAST else [CB, PB], tl.float32)
-    squares = total
+    count = tl.cast(places, tl.float32) * size  # which may be too many for 32 bits
+    # mean and squared deviations of what each place of the tile has seen keep their digits
+    middle = tl.zeros([PB, CB] if LAST else [CB, PB], tl.float32)
+    squares, seen = middle, middle
     for begin in range(0, size, CB):
         for start in range(0, places, PB):
             at, there, _ = _tile(begin, start, size, places, CHANNELS, LAST, CB, PB)
-            value = tl.where(there, tl.load(x + base + at, there, 0.0).to(tl.float32) - origin, 0.0)
-            total += value
-            squares += value * value
-    off = tl.sum(total) / count
-    variance = tl.maximum(tl.sum(squares) / count - off * off, 0.0)
-    center, steep = origin + off, inverse_root(variance + epsilon)
+            value = tl.load(x + base + at, there, 0.0).to(tl.float32)
+            seen += there.to(tl.float32)
+            middle, squares = gone_on(middle, squares, value, 1.0 / tl.maximum(seen, 1.0), there)
+    center = tl.sum(middle * seen) / count
+    away = middle - center
+    variance = tl.sum(squares + away * away * seen) / count
+    steep = inverse_root(variance + epsilon)
     tl.store(mean + tl.program_id(0), center)
     tl.store(inverse + tl.program_id(0), steep)
     for begin in range(0, size, CB):
@@ -107,7 +107,7 @@ def _grad(
     first = group * size
     base = sample.to(tl.int64) * CHANNELS * places
     base += first if LAST else first.to(tl.int64) * places
-    count = size * places
+    count = tl.cast(places, tl.float32) * size  # which may be too many for 32 bits
     center, steep = tl.load(mean + tl.program_id(0)), tl.load(inverse + tl.program_id(0))
     along, even = 0.0, 0.0
     for begin in range(0, size, CB):

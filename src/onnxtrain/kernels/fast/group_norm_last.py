@@ -1,8 +1,8 @@
 """Normalization of groups of channels that lie last in memory, and its gradient.
 
 A group has few bytes of each place there, of which a program for one group would read many more.
-Programs that have all groups of some places leave sums of each channel; a small launch makes what
-each group needs of these, and a third one goes through the places again.
+Programs that have all groups of some places leave two numbers of each channel; a small launch makes
+what each group needs of these, and a third one goes through the places again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation
+from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 
 SMALLEST = 1 << 20
@@ -28,6 +28,14 @@ ROW, TILE, WARPS = 64, 4096, 8
 """Most channels of a program, elements of a tile, and warps."""
 PROGRAMS = 8
 """So many programs a multiprocessor share all places."""
+COLLECTED = 1024
+"""Sums that one warp reads at once."""
+
+
+@triton.jit
+def _each(places, parts, PB: tl.constexpr):
+    """Places of a part, all but the last."""
+    return tl.cdiv(tl.cdiv(places, PB), parts) * PB
 
 
 @triton.jit
@@ -37,7 +45,7 @@ def _part(places, parts, CHANNELS: tl.constexpr, CB: tl.constexpr, PB: tl.conste
     number = tl.program_id(0)
     channel = number % strips * CB + tl.arange(0, CB)
     part, sample = number // strips % parts, number // strips // parts
-    each = tl.cdiv(tl.cdiv(places, PB), parts) * PB
+    each = _each(places, parts, PB)
     first = part * each
     return sample, part, channel, first, tl.minimum(places, first + each)
 
@@ -52,19 +60,28 @@ def _at(start, end, channel, CHANNELS: tl.constexpr, PB: tl.constexpr):
 
 @triton.jit
 def _leave(sums, sample, part, parts, channel, one, other, CHANNELS: tl.constexpr):
-    """Store two sums of each channel of a part."""
+    """Store two numbers of each channel of a part."""
     to = sums + (sample.to(tl.int64) * parts + part) * 2 * CHANNELS + channel
     tl.store(to, one, channel < CHANNELS)
     tl.store(to + CHANNELS, other, channel < CHANNELS)
 
 
 @triton.jit
-def _collect(sums, sample, parts, channel, fits, CHANNELS: tl.constexpr, QB: tl.constexpr):
+def _collect(
+    sums, sample, parts, channel, fits,
+    CHANNELS: tl.constexpr,
+    SB: tl.constexpr,
+    QB: tl.constexpr,
+):  # fmt: skip
     """The two sums of some channels over all parts."""
-    part = tl.arange(0, QB)[:, None]
-    at = sums + (sample.to(tl.int64) * parts + part) * 2 * CHANNELS + channel[None, :]
-    mask = (part < parts) & fits[None, :]
-    return tl.sum(tl.load(at, mask, 0.0), 0), tl.sum(tl.load(at + CHANNELS, mask, 0.0), 0)
+    first = sums + sample.to(tl.int64) * parts * 2 * CHANNELS + channel[None, :]
+    one, other = tl.zeros([QB, SB], tl.float32), tl.zeros([QB, SB], tl.float32)
+    for begin in range(0, parts, QB):
+        part = begin + tl.arange(0, QB)[:, None]
+        at, mask = first + part * 2 * CHANNELS, (part < parts) & fits[None, :]
+        one += tl.load(at, mask, 0.0)
+        other += tl.load(at + CHANNELS, mask, 0.0)
+    return tl.sum(one, 0), tl.sum(other, 0)
 
 
 @Compiled
@@ -72,44 +89,62 @@ def _collect(sums, sample, parts, channel, fits, CHANNELS: tl.constexpr, QB: tl.
 def _sums(
     sums, x, places, parts, CHANNELS: tl.constexpr, CB: tl.constexpr, PB: tl.constexpr
 ):  # fmt: skip
-    """Sums of what channels differ from their first element, which keep their digits."""
+    """Mean and squared deviations of each channel of a part."""
     sample, part, channel, first, end = _part(places, parts, CHANNELS, CB, PB)
     base = x + sample.to(tl.int64) * CHANNELS * places
-    origin = tl.load(base + channel, channel < CHANNELS, 0.0).to(tl.float32)[None, :]
-    total, squares = tl.zeros([PB, CB], tl.float32), tl.zeros([PB, CB], tl.float32)
+    middle, squares = tl.zeros([PB, CB], tl.float32), tl.zeros([PB, CB], tl.float32)
     for start in range(first, end, PB):
         at, there = _at(start, end, channel, CHANNELS, PB)
-        value = tl.where(there, tl.load(base + at, there, 0.0).to(tl.float32) - origin, 0.0)
-        total += value
-        squares += value * value
-    one, other = tl.sum(total, 0), tl.sum(squares, 0)
-    _leave(sums, sample, part, parts, channel, one, other, CHANNELS)
+        value = tl.load(base + at, there, 0.0).to(tl.float32)
+        share = 1.0 / ((start - first) // PB + 1)
+        middle, squares = gone_on(middle, squares, value, share, there)
+    left = tl.maximum(end - first, 0)
+    seen = ((left - tl.arange(0, PB) + PB - 1) // PB).to(tl.float32)[:, None]
+    mean = tl.sum(middle * seen, 0) / tl.maximum(left, 1)
+    away = middle - mean[None, :]
+    spread = tl.sum(squares + away * away * seen, 0)
+    _leave(sums, sample, part, parts, channel, mean, spread, CHANNELS)
+
+
+@triton.jit
+def _parts_of(
+    begin, places, parts, fits, CHANNELS: tl.constexpr, PB: tl.constexpr, QB: tl.constexpr
+):  # fmt: skip
+    """Where some parts left their numbers, which there are, and how many places each has seen."""
+    part = begin + tl.arange(0, QB)[:, None]
+    each = _each(places, parts, PB)
+    seen = tl.maximum(tl.minimum(places - part * each, each), 0).to(tl.float32)
+    return part * 2 * CHANNELS, (part < parts) & fits, seen
 
 
 @Compiled
 @triton.jit
 def _statistics(
-    mean, inverse, sums, x, places, parts, epsilon,
+    mean, inverse, sums, places, parts, epsilon,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
+    PB: tl.constexpr,
     SB: tl.constexpr,
     QB: tl.constexpr,
 ):  # fmt: skip
-    """Mean and inverse deviation of a group, from those of its channels."""
+    """Mean and inverse deviation of a group, from those of its channels in all parts."""
     size: tl.constexpr = CHANNELS // GROUPS
     sample, group = tl.program_id(0) // GROUPS, tl.program_id(0) % GROUPS
-    lane = tl.arange(0, SB)
+    lane = tl.arange(0, SB)[None, :]
     fits, channel = lane < size, group * size + lane
-    off, square = _collect(sums, sample, parts, channel, fits, CHANNELS, QB)
-    off, square = off / places, square / places
-    origin = tl.load(x + sample.to(tl.int64) * CHANNELS * places + channel, fits, 0.0)
-    center = origin.to(tl.float32) + off
-    middle = tl.sum(tl.where(fits, center, 0.0), 0) / size
-    away = center - middle
-    spread = tl.maximum(square - off * off, 0.0) + away * away
-    variance = tl.sum(tl.where(fits, spread, 0.0), 0) / size
+    source = sums + sample.to(tl.int64) * parts * 2 * CHANNELS + channel
+    count = tl.cast(places, tl.float32) * size
+    total, spread = tl.zeros([QB, SB], tl.float32), tl.zeros([QB, SB], tl.float32)
+    for begin in range(0, parts, QB):
+        at, mask, seen = _parts_of(begin, places, parts, fits, CHANNELS, PB, QB)
+        total += tl.load(source + at, mask, 0.0) * seen
+    middle = tl.sum(total) / count
+    for begin in range(0, parts, QB):
+        at, mask, seen = _parts_of(begin, places, parts, fits, CHANNELS, PB, QB)
+        away = tl.where(mask, tl.load(source + at, mask, 0.0) - middle, 0.0)
+        spread += tl.load(source + CHANNELS + at, mask, 0.0) + away * away * seen
     tl.store(mean + tl.program_id(0), middle)
-    tl.store(inverse + tl.program_id(0), inverse_root(variance + epsilon))
+    tl.store(inverse + tl.program_id(0), inverse_root(tl.sum(spread) / count + epsilon))
 
 
 @triton.jit
@@ -189,12 +224,12 @@ def _grad_terms(
     sample, group = tl.program_id(0) // GROUPS, tl.program_id(0) % GROUPS
     lane = tl.arange(0, SB)
     fits, channel = lane < size, group * size + lane
-    products, plain = _collect(sums, sample, parts, channel, fits, CHANNELS, QB)
+    products, plain = _collect(sums, sample, parts, channel, fits, CHANNELS, SB, QB)
     to = totals + sample * CHANNELS + channel
     tl.store(to, products, fits)
     tl.store(to + samples * CHANNELS, plain, fits)
     weight = tl.load(scale + channel, fits, 0.0).to(tl.float32)
-    count = size * places
+    count = tl.cast(places, tl.float32) * size  # which may be too many for 32 bits
     tl.store(terms + tl.program_id(0), tl.sum(products * weight, 0) / count)
     tl.store(terms + samples * GROUPS + tl.program_id(0), tl.sum(plain * weight, 0) / count)
 
@@ -243,7 +278,8 @@ def _cut(samples: int, channels: int, places: int, groups: int, device: torch.de
     strips = cdiv(channels, wide)
     wanted = cdiv(multiprocessors(device) * PROGRAMS, samples * strips)
     parts = max(1, min(wanted, cdiv(places, tall)))
-    collected = power(channels // groups), power(parts)
+    each = power(channels // groups)
+    collected = each, min(power(parts), max(1, COLLECTED // each))
     return Cut(samples * parts * strips, places, parts, channels, (wide, tall), collected)
 
 
@@ -272,7 +308,8 @@ def normalize(
     over = cut.places, cut.parts
     _sums[(cut.programs,)](sums, x, *over, channels, *cut.tile, num_warps=WARPS)
     _statistics[(samples * groups,)](
-        *(mean, inverse, sums, x, *over, epsilon, channels, groups, *cut.collected), num_warps=1
+        *(mean, inverse, sums, *over, epsilon, channels, groups, cut.tile[1], *cut.collected),
+        num_warps=1,
     )
     _apply[(cut.programs,)](
         *(y, x, scale, shift, mean, inverse, *over, alpha, activation),

@@ -1,4 +1,4 @@
-"""What an activation behind a normalization makes of a value, and of a gradient."""
+"""Statistics of values that come one after the other, and an activation behind a normalization."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import triton
 import triton.language as tl
 
 from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
+
+
+@triton.jit
+def gone_on(middle, squares, value, share, there):
+    """Mean and squared deviations of one value more, which is such a share of all of them.
+
+    Deviations from the mean so far keep their digits whatever the first of the values is.
+    """
+    apart = tl.where(there, value - middle, 0.0)
+    middle += apart * share
+    return middle, squares + apart * (value - middle)
 
 
 @triton.jit

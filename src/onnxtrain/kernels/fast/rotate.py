@@ -80,8 +80,9 @@ def _rotate(
     first = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     row = first * R + tl.arange(0, R)
     there = row < rows
-    i0 = (row // (middle * last)).to(tl.int64)
-    i1 = (row // last % middle).to(tl.int64)
+    outer = row // last  # all of the axes behind the first may be too many for 32 bits
+    i0 = (outer // middle).to(tl.int64)
+    i1 = (outer % middle).to(tl.int64)
     i2 = (row % last).to(tl.int64)
     a, b = _pairs(x, i0 * x0 + i1 * x1 + i2 * x2, there, HALF, INTERLEAVED, R, C)
     at = i0 * c0 + i1 * c1 + i2 * c2
@@ -115,6 +116,8 @@ def takes(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool, interleaved: bool = False) -> Tensor:
     """x·cos + turned(x)·sin, or what undoes it; the result lies in memory as x does."""
     out = torch.empty_like(x)
+    if out.stride(-1) != 1:  # torch may have turned axes of an x whose rows overlap
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     shared = cos.shape[-1] < x.shape[-1]
     given = [out, x, *(t.expand(*x.shape[:-1], t.shape[-1]) for t in (cos, sin))]
     for _ in range(4 - x.ndim):

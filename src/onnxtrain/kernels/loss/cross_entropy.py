@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import fast
+from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
 from onnxtrain.kernels.precision import acc
@@ -98,9 +98,12 @@ def _ignored(value: Any) -> int:
     return -1 if value is None else int(single(value))
 
 
-def fast_rows(scores: Tensor, labels: Tensor, weights: Tensor | None) -> ModuleType | None:
+def fast_rows(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, dy: Tensor | None = None
+) -> ModuleType | None:
     """The Triton kernels for rows of scores, if they take these."""
-    if fast.ready(scores, smallest=1, rows=True):
+    others = [t for t in (weights, dy) if t is not None]
+    if fast.ready(scores, smallest=1, rows=True) and not blocks.recorded(*others):
         quick = fast.load("cross_entropy")
         if quick.takes(scores, labels, weights):
             return quick
@@ -137,7 +140,7 @@ def _grad(
     reduction: str,
 ) -> Tensor:
     over_labels.check(log_prob, label, weight, reduction)
-    if quick := fast_rows(log_prob, label, weight):
+    if quick := fast_rows(log_prob, label, weight, dy):
         grad: Tensor = quick.grad(
             dy, log_prob, quick.Labels(label, weight, ignore_index, reduction)
         )

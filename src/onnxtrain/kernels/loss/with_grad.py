@@ -42,7 +42,7 @@ def cross_entropy_with_grad(
     """d scores and the loss: what SoftmaxCrossEntropyLoss and its gradient for dy give."""
     over_labels.check(scores, labels, weights, reduction)
     dtype = scores.dtype if output_type is None else to_torch(output_type)
-    if quick := fast_rows(scores, labels, weights):
+    if quick := fast_rows(scores, labels, weights, dy):
         to = quick.Labels(labels, weights, ignore_index, reduction)
         pair: tuple[Tensor, Tensor] = quick.loss_and_grad(scores, to, dy, dtype, out)
         return pair

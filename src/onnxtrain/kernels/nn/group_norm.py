@@ -34,8 +34,8 @@ def group_normalized(
 
     An activation is a ``relu``, or ``swish``, which is v·sigmoid(α·v).
     """
-    _check(x, scale, num_groups, activation)
-    if _is_fast(scale, x) and bias.is_contiguous():
+    _check(x, scale, num_groups, activation, bias)
+    if _is_fast(x) and _are_dense(scale, bias):
         given = x, scale, bias, num_groups, epsilon, activation, alpha
         found: Three = fast.load("group_norm").normalize(*given)
         return found
@@ -75,13 +75,13 @@ def group_normalized_grad(
     dScale = Σ dY·n, dBias = Σ dY for each channel. With an activation, dY is first multiplied by
     its slope at n·scale + bias.
     """
-    _check(x, scale, num_groups, activation)
+    _check(x, scale, num_groups, activation, bias)
     if activation != "none" and bias is None:
         raise ValueError(f"the gradient of a normalization with a {activation} needs its bias")
     single = mean.dtype is inverse.dtype is torch.float32
     if x.is_cuda and x.ndim == 4:
         dy = dy.contiguous(memory_format=layout_of(x))
-    if single and _is_fast(scale, x, dy) and _are_dense(mean, inverse, bias):
+    if single and _is_fast(x, dy) and _are_dense(scale, mean, inverse, bias):
         given = dy, x, scale, mean, inverse, bias, activation, alpha
         found: Three = fast.load("group_norm").grad(*given)
         return found
@@ -113,12 +113,14 @@ def _slope(dy: Tensor, y: Tensor, activation: str, alpha: float) -> Tensor:
 
 
 def _are_dense(*tensors: Tensor | None) -> bool:
-    return all(t is None or t.is_contiguous() for t in tensors)
+    """Whether Triton may read these vectors, of which autograd must not know."""
+    there = [t for t in tensors if t is not None]
+    return all(t.is_contiguous() for t in there) and not blocks.recorded(*there)
 
 
-def _is_fast(scale: Tensor, x: Tensor, *others: Tensor) -> bool:
+def _is_fast(x: Tensor, *others: Tensor) -> bool:
     """Whether one Triton launch serves these, in one of two orders of memory."""
-    if not x.is_cuda or not fast.serves(x.get_device()) or not scale.is_contiguous():
+    if not x.is_cuda or not fast.serves(x.get_device()):
         return False
     if not x.numel() or not fast.load("group_norm").takes(x, *others):
         return False
@@ -126,10 +128,14 @@ def _is_fast(scale: Tensor, x: Tensor, *others: Tensor) -> bool:
     return fast.ready(*dense, smallest=SMALLEST)
 
 
-def _check(x: Tensor, scale: Tensor, groups: int, activation: str) -> None:
+def _check(
+    x: Tensor, scale: Tensor, groups: int, activation: str, bias: Tensor | None = None
+) -> None:
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}, allowed are {', '.join(ACTIVATIONS)}")
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ValueError(f"X of shape {tuple(x.shape)} has no {groups} groups of channels")
     if scale.shape != (x.shape[1],):
         raise ValueError(f"scale has shape {tuple(scale.shape)}, not [{x.shape[1]}]")
+    if bias is not None and bias.shape != scale.shape:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, not [{x.shape[1]}]")

@@ -135,6 +135,7 @@ def _layer_grad(
     given = (x, y_grad) if residual is None else (x, y_grad, residual)
     if (
         fast.ready(*given)
+        and not blocks.recorded(scale, mean, inv_std_dev)
         and scale.shape == sizes
         and (not summed or x.shape[-1:] == sizes)
         and (quick := fast.load("norm_grad")).takes(scale, mean, inv_std_dev)
@@ -244,6 +245,7 @@ def fast_norm(
         and fast.ready(x, *([] if skip is None else [skip]))
         and scale.shape == normalized_shape(x, axis)
         and all(t.shape == scale.shape for t in vectors)
+        and not blocks.recorded(scale, *vectors)
         and bool(fast.load("norm").takes(scale, *vectors))
     )
 

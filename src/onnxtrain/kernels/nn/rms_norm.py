@@ -139,6 +139,7 @@ def _simplified_grad(
     more = () if residual is None else (residual,)
     if (
         fast.ready(x, y_grad, *more)
+        and not blocks.recorded(scale, inv_std_var)
         and scale.shape == sizes
         and inv_std_var.dtype is torch.float32
         and (quick := fast.load("norm_grad")).takes(scale, inv_std_var)

@@ -47,13 +47,15 @@ def _is_repeated(axis: Axis, how: Sampling) -> bool:
 
 
 def repeated(x: Tensor, factors: tuple[int, int]) -> Tensor:
-    """Images whose rows and columns are repeated; they lie in memory as before."""
+    """Images whose rows and columns are repeated, in memory of their own; they lie as before."""
     down, across = factors
     last = layout_of(x) is torch.channels_last
     images = x.permute(0, 2, 3, 1) if last else x[..., None].flatten(0, 1)
     samples, height, width, depth = images.shape
     spread = images[:, :, None, :, None].expand(samples, height, down, width, across, depth)
-    result = spread.reshape(samples, height * down, width * across, depth)
+    # a view of x would do where an axis has one element, or nothing is repeated
+    whole = spread.clone(memory_format=torch.contiguous_format)
+    result = whole.view(samples, height * down, width * across, depth)
     if last:
         return result.permute(0, 3, 1, 2)
     return result.view(*x.shape[:2], height * down, width * across)
