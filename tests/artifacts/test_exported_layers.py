@@ -1,4 +1,4 @@
-"""Layers of torch's exporter: normalizations that it folded, and parts that it put in sequences."""
+"""Layers of torch's exporter: folded normalizations, parts in sequences, means of any size."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def losses(folder: pathlib.Path, *batch: np.ndarray) -> list[float]:
         found.append(float(module(*batch)))
         optimizer.step()
         module.lazy_reset_grad()
+    return found
+
+
+def losses_in_torch(module: nn.Module, x: torch.Tensor, target: torch.Tensor) -> list[float]:
+    """The same, of torch's."""
+    found, descent = [], torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(3):
+        descent.zero_grad()
+        loss = nn.functional.mse_loss(module(x), target)
+        loss.backward()
+        descent.step()
+        found.append(float(loss.detach()))
     return found
 
 
@@ -153,11 +165,43 @@ def test_parts_in_sequences_take_no_operators_of_our_own(named, tmp_path):
     training = write(model, names_of(module), tmp_path)
     assert {node.domain for node in training.graph.node} <= {"", "com.microsoft"}
     assert {one.domain for one in training.opset_import} <= {"", "com.microsoft"}
-    wanted, descent = [], torch.optim.SGD(module.parameters(), 0.1)
-    for _ in range(3):
-        descent.zero_grad()
-        loss = nn.functional.mse_loss(module(x), target)
-        loss.backward()
-        descent.step()
-        wanted.append(float(loss.detach()))
+    wanted = losses_in_torch(module, x, target)
     assert losses(tmp_path, x.numpy(), target.numpy()) == pytest.approx(wanted, rel=1e-5)
+
+
+def pooled(pool: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), pool, nn.Conv2d(4, 2, 1)).eval()
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool2d(2),
+        nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        nn.AvgPool2d((3, 2), (1, 2), (1, 0)),
+        nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2)),
+    ],
+    ids=["halves", "what is there", "with padding", "twice"],
+)
+def test_means_of_any_number_of_images_take_no_shape(pool, tmp_path):
+    module = pooled(pool)
+    free = {0: torch.export.Dim.AUTO}
+    model = export(module, IMAGES, dynamic_shapes={"input": free})
+    assert "AveragePool" in {node.op_type for node in model.graph.node}
+    training = write(model, names_of(module), tmp_path)
+    assert not [node for node in training.graph.node if node.op_type == "AveragePoolGrad"]
+    read = {name for node in training.graph.node for name in node.input}
+    written = [node for node in training.graph.node if node.op_type == "Shape"]
+    assert all(read.intersection(node.output) for node in written)
+    images = torch.cat([IMAGES, IMAGES.flip(0)[:1]])
+    target = torch.ones_like(module(images)).detach()
+    wanted = losses_in_torch(module, images, target)
+    assert losses(tmp_path, images.numpy(), target.numpy()) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_means_of_a_known_number_of_images_are_as_the_reference_has_them(tmp_path):
+    module = pooled(nn.AvgPool2d(2))
+    training = write(export(module, IMAGES), names_of(module), tmp_path)
+    (grad,) = [node for node in training.graph.node if node.op_type == "AveragePoolGrad"]
+    assert len(grad.input) == 1
