@@ -14,6 +14,7 @@ from onnxtrain.gradients.reduction import count_along, nonzero
 from onnxtrain.gradients.rules import Grad, attribute, forwarded, gradient
 from onnxtrain.gradients.vector_jacobian import pulled_back
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.edit import take_over
 from onnxtrain.types import MS, DataType
 
 
@@ -69,10 +70,10 @@ def spread(op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, **changes: int) ->
 def _spread_by_conv(
     op: Ops, node: ir.Node, dy: ir.Value, x: ir.Value, count_include_pad: int | None = None
 ) -> ir.Value:
-    """The same as a convolution with ones, for opsets that do not know AveragePoolGrad."""
+    """The same as a convolution with ones, where there is no AveragePoolGrad that could do it."""
     if count_include_pad is None:
         count_include_pad = attribute(node, "count_include_pad", 0)
-    window = forwarded(node, "p", "count_include_pad")
+    window = forwarded(node, "p", "ceil_mode", "count_include_pad")
     ones = op.const(np.ones([1, 1, *attribute(node, "kernel_shape", ())]), x.dtype)
     rank = len(attribute(node, "kernel_shape", ())) + 2
     data, grad = _planes(op, x, rank), _planes(op, dy, rank)
@@ -82,6 +83,32 @@ def _spread_by_conv(
         count = nonzero(op, op.Conv(op.filled(1, shape_of=data, like=data), ones, **window))
     dx, *_ = op.ConvGrad(op.Div(grad, count), data, ones, **window, _outputs=3, _domain=MS)
     return op.reshape_like(dx, x)
+
+
+def spread_without_shapes(graph: ir.Graph) -> None:
+    """Write gradients of means that are told the shape of x as convolutions, in place.
+
+    The reference's AveragePoolGrad is not told any, and leaves out what it does not know. Windows
+    beyond the end stay: no convolution has them.
+    """
+    for node in list(graph):
+        told = node.inputs[1] if len(node.inputs) > 1 else None
+        shape = None if told is None else told.producer()
+        if node.op_type != "AveragePoolGrad" or told is None or shape is None:
+            continue
+        if attribute(node, "ceil_mode", 0):
+            continue
+        (dy, *_), (x, *_) = node.inputs, shape.inputs
+        assert dy is not None and x is not None
+        op = Ops(graph, f"{node.name}/")
+        dx = _spread_by_conv(op, node, dy, x)
+        for made in op.nodes:
+            made.metadata_props.update(node.metadata_props)
+        graph.insert_before(node, op.nodes)
+        take_over(node.outputs[0], dx)
+        graph.remove(node, safe=True)
+        if not told.uses():
+            graph.remove(shape, safe=True)
 
 
 def _planes(op: Ops, x: ir.Value, rank: int) -> ir.Value:

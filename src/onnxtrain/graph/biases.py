@@ -12,14 +12,15 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, made_for
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import given, held_names, parameters
+from onnxtrain.graph.traced import RULE, given, held_names, is_normalized, parameters
 from onnxtrain.types import FLOATS, ONNX
 
-_RULE = "pkg.onnxscript.rewriter.rule_name"
 _DROPPED = "RemoveOptionalBiasFrom"
 """What the names of rules begin with that drop a bias."""
 _BIAS = 2
 """Which input it was."""
+_LEAF = "bias"
+"""What it is called in a batch normalization."""
 
 
 def restore_biases(model: ir.Model) -> bool:
@@ -29,9 +30,11 @@ def restore_biases(model: ir.Model) -> bool:
     stored = held_names(graph)
     made: dict[str, ir.Value] = {}
     for node in graph if known else ():
-        if not node.metadata_props.get(_RULE, "").startswith(_DROPPED) or _reads_bias(node):
+        if not node.metadata_props.get(RULE, "").startswith(_DROPPED) or _reads_bias(node):
             continue
         lost = [name for name in given(node, known) if name not in stored]
+        if is_normalized(node):
+            lost = [name for name in lost if name.rpartition(".")[2] == _LEAF]
         weight = node.inputs[1] if len(node.inputs) > 1 else None
         zeros = _zeros(node, weight) if len(lost) == 1 else None
         if weight is None or zeros is None:

@@ -16,6 +16,7 @@ from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.traced import (
     given,
     held_names,
+    is_normalized,
     parameters,
     read_by_call,
     sources,
@@ -44,6 +45,7 @@ def part_copies(graph: ir.Graph) -> None:
             continue
         readers: dict[str, set[ir.Node]] = {}
         _find(value, name, targets, stored, readers)
+        _find_layers(graph, value, name, targets, stored, readers)
         for other, nodes in readers.items():
             own = copy(graph, value, unique_name(graph, _own_name(value, name, other)))
             tell_sources(own, [other if one == name else one for one in sources(value)])
@@ -74,16 +76,51 @@ def _find(
     readers: dict[str, set[ir.Node]],
 ) -> None:
     """Collect the nodes that were traced with another parameter, which is stored nowhere."""
-    leaf = name.rpartition(".")[2]
+    leaf = _leaf(name)
     for node, index in value.uses():
+        if is_normalized(node):
+            continue
         taken = given(node, targets)
-        alike = taken if _takes_one(node) else [t for t in taken if t.rpartition(".")[2] == leaf]
+        alike = taken if _takes_one(node) else [t for t in taken if _leaf(t) == leaf]
         others = {one for one in alike if one not in stored}
         if name not in taken and len(others) == 1:
             readers.setdefault(others.pop(), set()).add(node)
         elif is_mover(node, index):
             for output in node.outputs:
                 _find(output, name, targets, stored, readers)
+
+
+def _find_layers(
+    graph: ir.Graph,
+    value: ir.Value,
+    name: str,
+    targets: Mapping[str, str],
+    stored: set[str],
+    readers: dict[str, set[ir.Node]],
+) -> None:
+    """Collect layers that a normalization was folded into, with the parameters that they had.
+
+    They tell those of the normalization. A layer is declared before it: its parameter is the last
+    one before these that is this one, or stored nowhere and told by no node.
+    """
+    layers = [node for node, _ in value.uses() if is_normalized(node)]
+    if len(layers) < 2:
+        return
+    told = {one for node in graph for one in given(node, targets)} | stored - {name}
+    order = list(targets.values())
+    found: dict[str, set[ir.Node]] = {}
+    for node in layers:
+        places = [order.index(one) for one in given(node, targets)]
+        before = order[: min(places, default=0)]
+        own = [one for one in before if _leaf(one) == _leaf(name) and one not in told]
+        found.setdefault(own[-1] if own else name, set()).add(node)
+    if found.pop(name, None):
+        readers.update(found)
+
+
+def _leaf(name: str) -> str:
+    """What a parameter is called in its module."""
+    return name.rpartition(".")[2]
 
 
 def _takes_one(node: ir.Node) -> bool:

@@ -14,6 +14,12 @@ _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 """Where tensors tell what they were computed from."""
 _CALL = "pkg.torch.onnx.fx_node"
 """Where nodes tell the call that they were made of: %y = ...(args = (%x, %p_weight), ...)."""
+RULE = "pkg.onnxscript.rewriter.rule_name"
+"""Where nodes tell how an exporter made them of others."""
+_NORMALIZED = "FuseBatchNormInto"
+"""What the names of rules begin with that fold a batch normalization into the layer before it."""
+_FOLDED_LEAVES = {1: "weight", 2: "bias"}
+"""What of such a normalization went into which input of the layer."""
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 """Where graphs tell which names of calls are which tensors of the module."""
 _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
@@ -57,11 +63,15 @@ def module_of(node: ir.Node) -> str | None:
 def other_names(value: ir.Value) -> list[str]:
     """What a parameter is called in other modules that read it, as those of tied weights do.
 
-    Modules around its own one, or in it, have no such parameter; they only use it.
+    Modules around its own one, or in it, have no such parameter; they only use it. A normalization
+    that was folded into a layer has a part in its weight and in its bias.
     """
     owner, _, leaf = str(value.name).rpartition(".")
-    modules = dict.fromkeys(module_of(node) for node, _ in value.uses())
-    return [f"{m}.{leaf}" for m in modules if m and owner and not nested(m, owner)]
+    found = {
+        (module_of(node), _FOLDED_LEAVES.get(index, leaf) if is_normalized(node) else leaf): None
+        for node, index in value.uses()
+    }
+    return [f"{m}.{leaf}" for m, leaf in found if m and owner and not nested(m, owner)]
 
 
 def nested(one: str, other: str) -> bool:
@@ -119,6 +129,15 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def is_normalized(node: ir.Node) -> bool:
+    """Whether a batch normalization was folded into a layer, which tells its call and module then.
+
+    What the layer reads are its own weight and bias nonetheless, with other numbers.
+    """
+    rules = node.metadata_props.get(RULE, "").split(", ")
+    return any(rule.startswith(_NORMALIZED) for rule in rules)
 
 
 def told_by_copy(

@@ -8,6 +8,8 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.errors import LossError
+from onnxtrain.gradients.pool import spread_without_shapes
+from onnxtrain.transforms.fusion.fuse import split_sequences
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.training_graph import (
     build_models,
@@ -51,6 +53,8 @@ def build_training_models(
         trainable=list(trainable),
         outputs=list(output_names),
         narrowing=narrowing,
+        fusion=split_sequences,
         scaled=scaled,
     )
+    spread_without_shapes(models.training.graph)
     return ir.to_proto(models.training), ir.to_proto(models.evaluation)

@@ -8,7 +8,7 @@ parameter, and ``lazy_reset_grad``. Outputs: the loss, other outputs, and one
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
@@ -19,7 +19,6 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.types import MS, ONNX, DataType, type_string
@@ -80,7 +79,7 @@ def build_models(
     form: TrainingForm | None = None,
     optional: Collection[str] = (),
     narrowing: Narrowing | None = None,
-    fusion: Fusion | None = None,
+    fusion: Callable[[ir.Model], None] | None = None,
     scaled: bool = False,
 ) -> TrainingModels:
     """Training and evaluation models of a model whose parameters are inputs already.
@@ -117,7 +116,7 @@ def build_split_model(
     form: TrainingForm | None = None,
     optional: Collection[str] = (),
     narrowing: Narrowing | None = None,
-    fusion: Fusion | None = None,
+    fusion: Callable[[ir.Model], None] | None = None,
 ) -> TrainingModels:
     """Like ``build_models``, but the gradients of the outputs come from outside in mid-step.
 
@@ -136,7 +135,7 @@ def _both_forms(
     outputs: Sequence[str],
     form: TrainingForm | None,
     narrowing: Narrowing | None,
-    fusion: Fusion | None,
+    fusion: Callable[[ir.Model], None] | None,
 ) -> ir.Model:
     """Put a model into training form; gives a copy in evaluation form."""
     set_outputs(model.graph, outputs)

@@ -46,6 +46,14 @@ def test_the_sequence_is_left_out(nodes: str, opset: int) -> None:
     same(result, {"x": X}, ["x"])
 
 
+@pytest.mark.parametrize("opset", [11, 20])
+def test_parts_of_given_sizes_need_no_known_whole(opset: int) -> None:
+    nodes = "s = SplitToSequence<axis=-1>(x, sizes) y = SequenceAt(s, last)"
+    result = model(nodes, opset, "double[N,M] x")
+    assert result.ops == ["Split"]
+    same(result, {"x": X}, ["x"])
+
+
 @pytest.mark.parametrize(
     ("nodes", "inputs", "reason"),
     [

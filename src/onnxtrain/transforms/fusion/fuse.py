@@ -103,6 +103,18 @@ class Fusion:
         self.report = fuse(model, constants=self.constants)
 
 
+def split_sequences(model: ir.Model) -> None:
+    """Only replace what splits into sequences of which parts are taken out one by one, in place.
+
+    Gradients of sequences take operators of our own, which other runtimes do not have.
+
+    Args:
+        model: A prepared model.
+    """
+    with _constant(model.graph, (), {}):
+        split(model.graph, Report())
+
+
 @contextlib.contextmanager
 def _constant(
     graph: ir.Graph, trained: Collection[str], constants: Mapping[str, ir.TensorProtocol]

@@ -36,19 +36,19 @@ def _sizes(node: ir.Node) -> list[int]:
     x = node.inputs[0]
     axis = node.attributes.get_int("axis", 0)
     whole = None if x is None or x.shape is None else list(x.shape)[axis]
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    sizes = None if given is None else integers(given)
+    if given is not None and (sizes is None or 0 in sizes):
+        raise Refusal("the sizes of the parts are not known")
+    if sizes is not None and rank(given) == 1:
+        return sizes
     if not isinstance(whole, int):
         raise Refusal("the size of what is split is not known")
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None:
-        if not node.attributes.get_int("keepdims", 1):
-            raise Refusal("the parts lose the axis along which they are split")
-        return [1] * whole
-    sizes = integers(given)
-    if sizes is None or 0 in sizes:
-        raise Refusal("the sizes of the parts are not known")
-    if rank(given) == 0:
+    if sizes is not None:
         return [min(sizes[0], whole - start) for start in range(0, whole, sizes[0])]
-    return sizes
+    if not node.attributes.get_int("keepdims", 1):
+        raise Refusal("the parts lose the axis along which they are split")
+    return [1] * whole
 
 
 def _taken(node: ir.Node, count: int) -> list[tuple[ir.Node, int]]:
