@@ -182,6 +182,15 @@ def _apply(
         tl.store(y + base + at, result.to(y.dtype.element_ty), there)
 
 
+@triton.jit
+def _gradient(dy, x, at, there, vectors, alpha, KIND: tl.constexpr):
+    """The gradient of a tile before the activation, and what was normalized there."""
+    center, steep, weight, added = vectors
+    grad = tl.load(dy + at, there, 0.0).to(tl.float32)
+    normal = (tl.load(x + at, there, 0.0).to(tl.float32) - center) * steep
+    return before_activation(grad, normal * weight + added, alpha, KIND), normal
+
+
 @Compiled
 @triton.jit
 def _grad_sums(
@@ -197,13 +206,11 @@ def _grad_sums(
     base = sample.to(tl.int64) * CHANNELS * places
     center, steep = _of_groups(mean, inverse, sample, channel, CHANNELS, GROUPS)
     weight = _of_channels(scale, channel, CHANNELS)
-    added = _of_channels(shift, channel, CHANNELS)
+    vectors = (center, steep, weight, _of_channels(shift, channel, CHANNELS))
     products, plain = tl.zeros([PB, CB], tl.float32), tl.zeros([PB, CB], tl.float32)
     for start in range(first, end, PB):
         at, there = _at(start, end, channel, CHANNELS, PB)
-        grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
-        normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
-        grad = before_activation(grad, normal * weight + added, alpha, KIND)
+        grad, normal = _gradient(dy + base, x + base, at, there, vectors, alpha, KIND)
         products += grad * normal
         plain += grad
     one, other = tl.sum(products, 0), tl.sum(plain, 0)
@@ -250,12 +257,10 @@ def _grad_apply(
     behind = terms + samples * GROUPS
     along, even = _of_groups(terms, behind, sample, channel, CHANNELS, GROUPS)
     weight = _of_channels(scale, channel, CHANNELS)
-    added = _of_channels(shift, channel, CHANNELS)
+    vectors = (center, steep, weight, _of_channels(shift, channel, CHANNELS))
     for start in range(first, end, PB):
         at, there = _at(start, end, channel, CHANNELS, PB)
-        grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
-        normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
-        grad = before_activation(grad, normal * weight + added, alpha, KIND)
+        grad, normal = _gradient(dy + base, x + base, at, there, vectors, alpha, KIND)
         value = steep * (grad * weight - even - normal * along)
         tl.store(dx + base + at, value.to(dx.dtype.element_ty), there)
 

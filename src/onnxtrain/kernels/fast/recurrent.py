@@ -43,6 +43,12 @@ def _read(pointer, at, there):
 
 
 @triton.jit
+def _entering(x, product, at, there):
+    """What goes into the activation of a gate."""
+    return _read(x, at, there) + _read(product, at, there)
+
+
+@triton.jit
 def _write(pointer, at, value, there):
     tl.store(pointer + at, value.to(pointer.dtype.element_ty), there)
 
@@ -55,13 +61,13 @@ def _lstm(
 ):  # fmt: skip
     """h = o·tanh(C), C = f·C + i·c; the memory is C in float32, gates are i, o, f, c."""
     at, there, base = _places(count, hidden, 4, B)
-    i = tl.sigmoid(_read(x, base, there) + _read(product, base, there))
+    i = tl.sigmoid(_entering(x, product, base, there))
     base_o = base + hidden
-    o = tl.sigmoid(_read(x, base_o, there) + _read(product, base_o, there))
+    o = tl.sigmoid(_entering(x, product, base_o, there))
     base_f = base_o + hidden
-    f = tl.sigmoid(_read(x, base_f, there) + _read(product, base_f, there))
+    f = tl.sigmoid(_entering(x, product, base_f, there))
     base_c = base_f + hidden
-    c = _tanh(_read(x, base_c, there) + _read(product, base_c, there))
+    c = _tanh(_entering(x, product, base_c, there))
     new = f * _read(memory, at, there) + i * c
     tl.store(memory + at, new, there)
     _write(state, at, o * _tanh(new), there)
@@ -104,9 +110,9 @@ def _gru(
 ):  # fmt: skip
     """h = (1 - z)·n + z·h, n = tanh(x + r·(product + bias)); the memory is h in float32."""
     at, there, base = _places(count, hidden, 3, B)
-    z = tl.sigmoid(_read(x, base, there) + _read(product, base, there))
+    z = tl.sigmoid(_entering(x, product, base, there))
     base_r = base + hidden
-    r = tl.sigmoid(_read(x, base_r, there) + _read(product, base_r, there))
+    r = tl.sigmoid(_entering(x, product, base_r, there))
     base_n = base_r + hidden
     inner = _read(product, base_n, there)
     if BIAS:
