@@ -1,6 +1,7 @@
 """Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
 
-python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [--save] [--curves STEPS]
+python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [--save]
+    [--curves STEPS] [--small]
 """
 
 from __future__ import annotations

@@ -257,7 +257,8 @@ def liger_cross_entropy(z: Tensor, labels: Tensor) -> dict[str, Call]:
 
 
 def gather_rows() -> Iterator[Row]:
-    for words, width, read in [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384)]:
+    sizes = [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384), (30522, 768, 1024)]
+    for words, width, read in sizes:
         count, tokens = fitted(words, width)[0], fitted(read, width)[0]
         for dtype in (BF16, F32):
             dy = draw(tokens, width, dtype=dtype)

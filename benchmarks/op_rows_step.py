@@ -40,7 +40,7 @@ aten = torch.ops.aten
 
 def forward_rows() -> Iterator[Row]:
     """Normalizations with the statistics that their gradients read, as in a step of training."""
-    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768), (16384, 768)]):
+    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768), (16384, 768), (1024, 768)]):
         for dtype in (BF16, F32):
             x, skip = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w, b = draw(columns, dtype=dtype), draw(columns, dtype=dtype)
@@ -94,7 +94,7 @@ def forward_rows() -> Iterator[Row]:
 
 def norm_grad_rows() -> Iterator[Row]:
     """Gradients of the root-mean-square norm, and of a layer norm beside a residual connection."""
-    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768)]):
+    for rows, columns in starmap(fitted, [(16384, 4096), (65536, 768), (1024, 768)]):
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)
             w, residual = draw(columns, dtype=dtype), draw(rows, columns, dtype=dtype)
@@ -141,7 +141,7 @@ def norm_grad_rows() -> Iterator[Row]:
 
 
 def column_rows() -> Iterator[Row]:
-    shapes = [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304), (65536, 1000)]
+    shapes = [(16384, 3072), (16384, 768), (65536, 768), (16384, 2304), (65536, 1000), (1024, 768)]
     for rows, columns in starmap(fitted, shapes):
         for dtype in (BF16, F32):
             x, dy = draw(rows, columns, dtype=dtype), draw(rows, columns, dtype=dtype)

@@ -61,7 +61,7 @@ def test_gradients_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch)
             operator(torch.ones(3), torch.ones(2, 3))
 
 
-def test_images_lie_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_lie_alike() -> None:
     """Where the order of elements does not matter, channels may be last, of all or of none."""
     fast = gelu.fast
     first = torch.ones(2, 3, 4, 5)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import blocks, fast
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.nn.rnn.scan import States
 from onnxtrain.kernels.precision import widen
 
@@ -22,25 +21,6 @@ class Run(NamedTuple):
     every: Tensor
     last: States
     kept: tuple[Tensor, ...] = ()
-
-
-def takes(x: Tensor, r: Tensor, *others: Tensor | None) -> bool:
-    """Whether Triton serves steps of these: there are some, and autograd does not watch."""
-    given = [x, r, *(t for t in others if t is not None)]
-    return x.shape[0] > 0 and x.shape[1] > 0 and _on_gpu(r) and not blocks.recorded(*given)
-
-
-def _on_gpu(r: Tensor) -> bool:
-    return fast.ready(r, smallest=1)
-
-
-def is_plain(
-    names: Sequence[str] | None, default: Sequence[str], clip: float | None, lens: Tensor | None
-) -> bool:
-    """Whether a layer has the usual activations, no bound, and sequences of one length."""
-    asked = [name.lower() for name in names or default]
-    usual = asked == list(default) * (len(asked) // len(default))
-    return usual and not (clip is not None and clip > 0) and lens is None
 
 
 def order(steps: int, reverse: bool) -> range:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.rnn import activation, fused, scan
-from onnxtrain.kernels.nn.rnn.quickest import quickest
+from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.nn.rnn.quickest import is_plain, quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
@@ -46,7 +46,7 @@ def gru(
     functions = activation.functions(
         activations, DEFAULT, len(reversals), activation_alpha, activation_beta
     )
-    plain = linear_before_reset != 0 and fused.is_plain(activations, DEFAULT, clip, sequence_lens)
+    plain = linear_before_reset != 0 and is_plain(activations, DEFAULT, clip, sequence_lens)
     quick = quickest(x, r, w, b, state) if plain else None
     every, finals = [], []
     for d, reverse in enumerate(reversals):

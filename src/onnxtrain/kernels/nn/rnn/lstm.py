@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.rnn import activation, fused, scan
-from onnxtrain.kernels.nn.rnn.quickest import quickest
+from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.nn.rnn.quickest import is_plain, quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS
@@ -90,7 +90,7 @@ def run(
     seen = x if read is None else read(x)
     quick = None
     if not (input_forget or p is not None or read is not None):
-        plain = fused.is_plain(activations, DEFAULT, clip, sequence_lens)
+        plain = is_plain(activations, DEFAULT, clip, sequence_lens)
         quick = quickest(x, r, w, b, *states) if plain else None
     every, finals = [], []
     for d, reverse in enumerate(reversals):

@@ -9,16 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import blocks
 from onnxtrain.kernels.nn.rnn import scan
 from onnxtrain.kernels.nn.rnn.fused import Run, order
 from onnxtrain.kernels.precision import widen
-
-
-def takes(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether there are steps, which autograd does not watch."""
-    given = [x, *(t for t in others if t is not None)]
-    return x.shape[0] > 0 and x.shape[1] > 0 and not blocks.recorded(*given)
 
 
 def lstm(inputs: Tensor, r: Tensor, first: scan.States, *, reverse: bool, keep: bool) -> Run:
