@@ -148,6 +148,23 @@ def unet(width: int = 64, classes: int = 10) -> nn.Module:
     return _stirred(UNet(width, classes))
 
 
+class Recurrent(nn.Module):
+    """A language model of the time before attention: layers of LSTM between two tables of words."""
+
+    def __init__(self, layers: int, width: int, words: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.layers = nn.LSTM(width, width, layers, batch_first=True)
+        self.last = nn.Linear(width, words)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layers(self.words(tokens))[0])
+
+
+def lstm(layers: int = 2, width: int = 512, words: int = 10_000) -> nn.Module:
+    return _stirred(Recurrent(layers, width, words))
+
+
 def pixel_batch(samples: int, pixels: int, classes: int = 10) -> Batch:
     return {
         "images": torch.randn(samples, 3, pixels, pixels),

@@ -1,7 +1,7 @@
 """Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
 
-python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [--save]
-    [--curves STEPS] [--small]
+python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [lstm]
+    [--save] [--curves STEPS] [--small]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import gc
 import io
 import itertools
+import math
 import pathlib
 import statistics
 import sys
@@ -34,10 +35,11 @@ GPT2 = (12, 768, 50257, 1024)
 BERT = (24, 1024, 30522, 512)
 LLAMA = (12, 1024, 32000, 1024)
 VIT = (12, 768)
+LSTM = (2, 512, 10_000)
 SLOW_TO_COMPILE = ("bert",)
 """Compiling takes two minutes, and the step is no faster than the eager one then."""
 SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
-SMALL_LLAMA, SMALL_VIT = (2, 512, 512, 64), (2, 128)
+SMALL_LLAMA, SMALL_VIT, SMALL_LSTM = (2, 512, 512, 64), (2, 128), (2, 64, 512)
 
 
 def models(small: bool) -> dict[str, Model]:
@@ -45,6 +47,7 @@ def models(small: bool) -> dict[str, Model]:
     llama, vit = (SMALL_LLAMA, SMALL_VIT) if small else (LLAMA, VIT)
     images, pixels = (4, 64) if small else (128, 224)
     texts, sentences = (2, 2) if small else (16, 32)
+    lstm, lines = (SMALL_LSTM, (2, 8)) if small else (LSTM, (64, 128))
     tokens = onnxblock.loss.TokenCrossEntropyLoss
     return {
         "gpt2": Model(
@@ -92,6 +95,14 @@ def models(small: bool) -> dict[str, Model]:
             onnxblock.loss.CrossEntropyLoss,
             channels_last=True,
             tokens=2 if small else 32,
+        ),
+        "lstm": Model(
+            lambda: contenders.lstm(*lstm),
+            lambda: contenders.token_batch(*lines, lstm[2]),
+            contenders.token_loss,
+            tokens,
+            training=True,  # cuDNN has no gradients of a layer that only evaluates
+            tokens=math.prod(lines),
         ),
     }
 

@@ -50,6 +50,7 @@ NAMES = {
     "vit": "ViT-B/16",
     "resnet": "ResNet-50",
     "unet": "UNet",
+    "lstm": "LSTM",
 }
 UNITS = {
     "batch": "samples in a batch",
