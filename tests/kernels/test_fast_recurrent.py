@@ -146,6 +146,19 @@ def test_gradients_that_do_not_lie_one_behind_the_other(monkeypatch: pytest.Monk
     in_all_ways(call, back, monkeypatch)
 
 
+@pytest.mark.parametrize("kind", range(7))
+def test_a_gradient_alone_is_that_among_all(kind: int) -> None:
+    """Whatever else nobody asks for, in directions that go back in time, too."""
+    x, w, r, b = given("cpu", "float32", 4, 0)
+    every, *_, cells, gates = lstm_training(x, w, r, b, direction="bidirectional")
+    back = [x, w, r, None, None, None, every, cells, gates, torch.ones_like(every)]
+    every_one = lstm_grad(*back, direction="bidirectional", wanted=(True,) * 7)
+    wanted = tuple(at == kind for at in range(kind + 1))
+    alone = lstm_grad(*back, direction="bidirectional", wanted=wanted)
+    torch.testing.assert_close(alone[kind], every_one[kind], rtol=0, atol=0)
+    assert kind == 6 or alone[6] is None
+
+
 def test_other_layers_go_step_by_step(launched: list[str]) -> None:
     """Peepholes, bounds, other activations, lengths, nothing, and what autograd watches."""
     x, w, r, b = cut(given("cpu", "float32", 4, 0), "forward")

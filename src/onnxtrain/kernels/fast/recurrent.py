@@ -95,10 +95,10 @@ def _lstm_back(
     out = _tanh(_read(now, at, there))
     d_o = grad * out * o * (1.0 - o)
     into = _read(dc, at, there) + grad * o * (1.0 - out * out)
-    tl.store(da + base, into * c * i * (1.0 - i), there)
-    tl.store(da + base + hidden, d_o, there)
-    tl.store(da + base + 2 * hidden, into * _read(before, at, there) * f * (1.0 - f), there)
-    tl.store(da + base + 3 * hidden, into * i * (1.0 - c * c), there)
+    _write(da, base, into * c * i * (1.0 - i), there)
+    _write(da, base + hidden, d_o, there)
+    _write(da, base + 2 * hidden, into * _read(before, at, there) * f * (1.0 - f), there)
+    _write(da, base + 3 * hidden, into * i * (1.0 - c * c), there)
     tl.store(dc + at, into * f, there)
 
 
@@ -130,26 +130,29 @@ def _gru(
 @Compiled
 @triton.jit(do_not_specialize=["count", "hidden"])
 def _gru_back(
-    da, inner, dh, dy, gates, before, product,
+    da, inner, around, through, dy, gates, before, product,
     count: tl.int32, hidden: tl.int32, GIVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of gates before their activation, and of what is multiplied with R; dh·z."""
+    """Gradients of gates before their activation, and of what is multiplied with R; dh·z.
+
+    That of h comes around the product of the step behind and through it.
+    """
     at, there, base = _places(count, hidden, 3, B)
     z, r = _read(gates, base, there), _read(gates, base + hidden, there)
     n = _read(gates, base + 2 * hidden, there)
-    grad = _read(dh, at, there)
+    grad = _read(around, at, there) + _read(through, at, there)
     if GIVEN:
         grad += _read(dy, at, there)
     d_z = grad * (_read(before, at, there) - n) * z * (1.0 - z)
     d_n = grad * (1.0 - z) * (1.0 - n * n)
     d_r = d_n * _read(product, at, there) * r * (1.0 - r)
-    tl.store(da + base, d_z, there)
-    tl.store(da + base + hidden, d_r, there)
-    tl.store(da + base + 2 * hidden, d_n, there)
-    tl.store(inner + base, d_z, there)
-    tl.store(inner + base + hidden, d_r, there)
-    tl.store(inner + base + 2 * hidden, d_n * r, there)
-    tl.store(dh + at, grad * z, there)
+    _write(da, base, d_z, there)
+    _write(da, base + hidden, d_r, there)
+    _write(da, base + 2 * hidden, d_n, there)
+    _write(inner, base, d_z, there)
+    _write(inner, base + hidden, d_r, there)
+    _write(inner, base + 2 * hidden, d_n * r, there)
+    tl.store(around + at, grad * z, there)
 
 
 def _grid(state: Tensor) -> tuple[int]:
@@ -199,17 +202,20 @@ def gru_step(
 def gru_step_back(
     da: Tensor,
     inner: Tensor,
-    dh: Tensor,
+    around: Tensor,
+    through: Tensor,
     dy: Tensor | None,
     kept: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Write the gradient of a step's gates, and what it is behind R; dh becomes dh·z.
+    """Write the gradient of a step's gates, and what it is behind R.
 
-    Kept are its gates, h before it, and the product with the last part of R that r scales.
+    Around the step goes dh·z, which takes the place of what came there. Kept are its gates, h
+    before it, and the product with the last part of R that r scales.
     """
-    given = dh if dy is None else dy
-    _gru_back[_grid(dh)](
-        *(da, inner, dh, given, *kept, dh.numel(), dh.shape[-1], dy is not None, BLOCK),
+    given = around if dy is None else dy
+    _gru_back[_grid(around)](
+        *(da, inner, around, through, given, *kept, around.numel(), around.shape[-1]),
+        *(dy is not None, BLOCK),
         num_warps=WARPS,
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.nn.rnn.scan import States
+from onnxtrain.kernels.nn.rnn.scan import product as multiplied
 from onnxtrain.kernels.precision import widen
 
 
@@ -29,7 +30,7 @@ def order(steps: int, reverse: bool) -> range:
 
 
 def lstm(inputs: Tensor, r: Tensor, first: States, *, reverse: bool, keep: bool) -> Run:
-    """From x W^T with all biases [time, batch, 4 * hidden] in float32, and h and C before it."""
+    """From x W^T with all biases [time, batch, 4 * hidden], and h and C before it in float32."""
     quick, hidden, kind = fast.load("recurrent"), r.shape[-1], r.dtype
     steps, inputs = len(inputs), inputs.contiguous()
     every = quick.empty_steps(steps, first[0], hidden, kind)
@@ -50,18 +51,19 @@ def lstm_back(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of all gates before their activation [time, batch, 4 * hidden], of h0 and of C0.
 
-    The cells are C before the first step and behind each.
+    The cells are C before the first step and behind each. Products are in the weight's type, and so
+    are the gradients that go into them.
     """
-    quick, recurrent = fast.load("recurrent"), widen(r)
+    quick, kind = fast.load("recurrent"), r.dtype
     cells, gates = cells.contiguous(), gates.contiguous()
     steps = None if dh_all is None else dh_all.contiguous()
-    dh, dc = (t.clone(memory_format=torch.contiguous_format) for t in last)
-    da = quick.empty_steps(len(gates), dh, gates.shape[-1], dc.dtype)
+    dh, dc = last[0].to(kind).contiguous(), last[1].clone(memory_format=torch.contiguous_format)
+    da = quick.empty_steps(len(gates), dh, gates.shape[-1], kind)
     for time in order(len(gates), True):
         kept = gates[time], cells[time], cells[time + 1]
         quick.lstm_step_back(da[time], dc, dh, None if steps is None else steps[time], kept)
-        dh = torch.mm(da[time], recurrent)
-    return da, dh, dc
+        dh = torch.mm(da[time], r)
+    return da, widen(dh), dc
 
 
 def gru(
@@ -92,16 +94,18 @@ def gru_back(
     last: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of all gates before their activation [time, batch, 3 * hidden], and of h0."""
-    quick, recurrent, hidden = fast.load("recurrent"), widen(r), r.shape[-1]
+    quick, hidden, kind = fast.load("recurrent"), r.shape[-1], r.dtype
     previous, gates = previous.contiguous(), gates.contiguous()
-    product = torch.matmul(previous, recurrent[2 * hidden :].transpose(0, 1)) + bias
+    product = multiplied(previous, r[2 * hidden :]) + bias
     steps = None if dh_all is None else dh_all.contiguous()
-    dh = last.clone(memory_format=torch.contiguous_format)
-    da = quick.empty_steps(len(gates), dh, 3 * hidden, dh.dtype)
+    # of h before a step, what goes around the product and what goes through it
+    around = last.clone(memory_format=torch.contiguous_format)
+    through = torch.zeros_like(around, dtype=kind)
+    da = quick.empty_steps(len(gates), last, 3 * hidden, kind)
     inner = torch.empty_like(da[0])
     for time in order(len(gates), True):
         kept = gates[time], previous[time], product[time]
         given = None if steps is None else steps[time]
-        quick.gru_step_back(da[time], inner, dh, given, kept)
-        dh.addmm_(inner, recurrent)
-    return da, dh
+        quick.gru_step_back(da[time], inner, around, through, given, kept)
+        through = torch.mm(inner, r)
+    return da, around + through

@@ -13,6 +13,7 @@ from torch import Tensor
 from onnxtrain.kernels.nn.rnn import activation, scan
 from onnxtrain.kernels.nn.rnn.quickest import is_plain, quickest
 from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.reduction.columns import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -105,7 +106,7 @@ def gru_training(
         gates.append(scan.sequence(records, 1, x, 3 * hidden))
         finals.append(last)
     h_all, h_final = scan.outputs(every, finals, 0, x.dtype)
-    return h_all, h_final, torch.stack(gates, 1).to(x.dtype)
+    return h_all, h_final, scan.beside(gates).to(x.dtype)
 
 
 @kernel("GRUGrad", domain=MS, outputs=5, needs=["wanted"], T=FLOATS)
@@ -139,9 +140,9 @@ def gru_grad(
     for d, reverse in enumerate(scan.reversals(direction)):
         turn = scan.turned(reverse)
         first = scan.start(ht0, d, x, hidden)
-        previous = torch.cat([first[None], widen(turn(h_all[:, d]))])[: len(x)]
-        bias = widen(b[d]).chunk(6)[5] if b is not None else previous.new_zeros(hidden)
-        gates = widen(turn(zrh[:, d]))
+        previous = scan.before(first, turn(h_all[:, d]))[: len(x)]
+        bias = widen(b[d]).chunk(6)[5] if b is not None else first.new_zeros(hidden)
+        gates = turn(zrh[:, d])
         steps = None if dh_all is None else turn(dh_all[:, d])
         last = scan.start(dh_final, d, x, hidden)
         quick = quickest(x, r, h_all, zrh, dh_all, last) if linear_before_reset else None
@@ -151,7 +152,7 @@ def gru_grad(
             da, dh0 = _back(r[d], bias, previous, gates, steps, last, linear_before_reset)
         made.append(
             (
-                turn(torch.matmul(da, widen(w[d]))) if wanted[0] else None,
+                turn(scan.back(da, scan.factor(w[d]))) if wanted[0] else None,
                 scan.weight_grad(da, turn(x)),
                 *_recurrent_grads(da, gates, previous, linear_before_reset),
                 dh0,
@@ -170,52 +171,52 @@ def _back(
     linear_before_reset: int,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of all gates before their activation [time, batch, 3 * hidden], and of h0."""
-    r_z, r_r, r_h = widen(r).chunk(3)
+    recurrent, hidden = scan.factor(r), r.shape[-1]
+    r_gates, r_hidden = recurrent[: 2 * hidden], recurrent[2 * hidden :]
     found = []
     for time in reversed(range(gates.shape[0])):
-        z, reset, n = gates[time].chunk(3, -1)
-        before = previous[time]
+        z, reset, n = widen(gates[time]).chunk(3, -1)
+        before = widen(previous[time])
         if dh_all is not None:
             dh = dh + dh_all[time]
         dz = dh * (before - n) * z * (1 - z)
         dn = dh * (1 - z) * (1 - n.square())
-        if linear_before_reset:
-            through = torch.matmul(dn * reset, r_h)
-            dreset = dn * (torch.matmul(before, r_h.transpose(0, 1)) + bias)
-        else:
-            into = torch.matmul(dn, r_h)
-            through, dreset = into * reset, into * before
+        into = None if linear_before_reset else widen(scan.back(dn, r_hidden))
+        dreset = dn * (scan.product(before, r_hidden) + bias) if into is None else into * before
         dr = dreset * reset * (1 - reset)
         found.append(torch.cat([dz, dr, dn], -1))
-        dh = dh * z + torch.matmul(dz, r_z) + torch.matmul(dr, r_r) + through
-    return torch.stack(found[::-1]) if found else gates, dh
+        if into is None:
+            through = scan.back(torch.cat([dz, dr, dn * reset], -1), recurrent)
+        else:
+            through = into * reset + scan.back(found[-1][:, : 2 * hidden], r_gates)
+        dh = dh * z + through
+    da = torch.stack(found[::-1]) if found else widen(gates)
+    return da.to(recurrent.dtype), dh
 
 
 def _recurrent_grads(
     da: Tensor, gates: Tensor, previous: Tensor, linear_before_reset: int
 ) -> tuple[Tensor, Tensor]:
     """dR and dB: the reset gate stands before or behind the product with R."""
-    dz, dr, dn = da.chunk(3, -1)
-    reset = gates.chunk(3, -1)[1]
-    dn_inner, entering = (dn * reset, previous) if linear_before_reset else (dn, reset * previous)
-    dweight = [scan.weight_grad(torch.cat([dz, dr], -1), previous)]
-    dweight.append(scan.weight_grad(dn_inner, entering))
-    dbias = torch.cat([da, dz, dr, dn_inner], -1).sum((0, 1))
-    return torch.cat(dweight), dbias
+    hidden = previous.shape[-1]
+    both, dn, sums = da[..., : 2 * hidden], da[..., 2 * hidden :], column_sums(da)
+    reset, previous = scan.factor(gates.chunk(3, -1)[1]), scan.factor(previous)
+    inner, entering = (dn * reset, previous) if linear_before_reset else (dn, reset * previous)
+    dweight = [scan.weight_grad(both, previous), scan.weight_grad(inner, entering)]
+    return torch.cat(dweight), torch.cat([sums, sums[: 2 * hidden], column_sums(inner)])
 
 
 def _projected(
     x: Tensor, w: Tensor, b: Tensor | None, direction: int, linear_before_reset: int
 ) -> tuple[Tensor, Tensor | None]:
     """x W^T with the biases that can be added at once, and the bias that the reset gate scales."""
-    gates = scan.product(x, scan.factor(w))
     if b is None:
-        return gates, None
+        return scan.projected(x, w, None), None
     inner, recurrent = widen(b[direction]).chunk(2)
     if not linear_before_reset:
-        return gates + inner + recurrent, None
+        return scan.projected(x, w, inner + recurrent), None
     z, r, h = recurrent.chunk(3)
-    return gates + inner + torch.cat([z, r, torch.zeros_like(h)]), h
+    return scan.projected(x, w, inner + torch.cat([z, r, torch.zeros_like(h)])), h
 
 
 def _cell(

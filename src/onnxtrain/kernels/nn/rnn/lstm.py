@@ -128,8 +128,7 @@ def pick(value: Tensor | None, direction: int) -> Tensor | None:
 
 def projected(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """x W^T and both biases, for all times at once."""
-    gates = scan.product(x, scan.factor(w))
-    return gates if b is None else gates + sum(widen(b).chunk(2))
+    return scan.projected(x, w, None if b is None else torch.add(*widen(b).chunk(2)))
 
 
 def cell(

@@ -11,6 +11,7 @@ from onnxtrain.kernels.nn.rnn import activation, scan
 from onnxtrain.kernels.nn.rnn.lstm import DEFAULT, cell, pick, projected
 from onnxtrain.kernels.nn.rnn.quickest import quickest
 from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.reduction.columns import column_sums
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -58,7 +59,7 @@ def lstm_training(
         for kind, width in enumerate((hidden, hidden, 4 * hidden)):
             every[kind].append(scan.sequence(records, kind, x, width))
     h_all, h_final, c_final = scan.outputs(every[0], finals, 0, x.dtype)
-    c_all, gates = (torch.stack(kind, 1).to(x.dtype) for kind in every[1:])
+    c_all, gates = (scan.beside(kind).to(x.dtype) for kind in every[1:])
     return h_all, h_final, c_final, c_all, gates
 
 
@@ -95,12 +96,12 @@ def lstm_grad(
     _refuse(sl, clip, activations, input_forget)
     if h_all is None or c_all is None or iofc is None:
         raise ValueError("HAll, CAll and iofc are needed, LSTMTraining returns them")
-    hidden = r.shape[-1]
+    hidden, wanted = r.shape[-1], (*wanted, *[False] * 7)
     made = []
     for d, reverse in enumerate(scan.reversals(direction)):
         turn = scan.turned(reverse)
         start_h, start_c = (scan.start(state, d, x, hidden) for state in (ht0, ct0))
-        cells = torch.cat([start_c[None], turn(c_all[:, d])])
+        cells = scan.before(start_c, turn(c_all[:, d]))
         last = tuple(scan.start(grad, d, x, hidden) for grad in (dh_final, dc_final))
         steps = None if dh_all is None else turn(dh_all[:, d])
         quick = quickest(x, r, h_all, c_all, iofc, dh_all, *last) if p is None else None
@@ -108,16 +109,16 @@ def lstm_grad(
             da, dh0, dc0 = quick.lstm_back(r[d], cells, turn(iofc[:, d]), steps, last)
         else:
             da, dh0, dc0 = _back(r[d], pick(p, d), cells, turn(iofc[:, d]), steps, last)
-        previous = torch.cat([start_h[None], turn(h_all[:, d])])[: len(x)]
+        previous = scan.before(start_h, turn(h_all[:, d]))[: len(x)]
         made.append(
             (
-                turn(torch.matmul(da, widen(w[d]))) if wanted[0] else None,
-                scan.weight_grad(da, turn(x)),
-                scan.weight_grad(da, previous),
-                da.sum((0, 1)).repeat(2),
+                turn(scan.back(da, scan.factor(w[d]))) if wanted[0] else None,
+                scan.weight_grad(da, turn(x)) if wanted[1] else None,
+                scan.weight_grad(da, previous) if wanted[2] else None,
+                column_sums(da).repeat(2) if wanted[3] else None,
                 dh0,
                 dc0,
-                _peephole_grad(da, cells),
+                _peephole_grad(da, cells) if wanted[6] else None,
             )
         )
     return scan.gradients(made, x.dtype)
@@ -131,8 +132,11 @@ def _back(
     dh_all: Tensor | None,
     last: scan.States,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of all gates before their activation [time, batch, 4 * hidden], of h0 and of C0."""
-    recurrent = widen(r)
+    """Gradients of all gates before their activation [time, batch, 4 * hidden], of h0 and of C0.
+
+    Those of gates are in the type of products, into which they go.
+    """
+    recurrent, cells = scan.factor(r), widen(cells)
     peep_i, peep_o, peep_f = (0.0, 0.0, 0.0) if p is None else widen(p).chunk(3)
     dh, dc = last
     found = []
@@ -149,13 +153,14 @@ def _back(
         da = torch.cat([di, do, df, dg], -1)
         found.append(da)
         dc = dc * f + di * peep_i + df * peep_f
-        dh = torch.matmul(da, recurrent)
-    return torch.stack(found[::-1]) if found else widen(gates), dh, dc
+        dh = widen(scan.back(da, recurrent))
+    da = torch.stack(found[::-1]) if found else widen(gates)
+    return da.to(recurrent.dtype), dh, dc
 
 
 def _peephole_grad(da: Tensor, cells: Tensor) -> Tensor:
     """dP = sum of da_i * C before, da_o * C after, da_f * C before."""
-    i, o, f, _ = da.chunk(4, -1)
+    i, o, f, _ = widen(da).chunk(4, -1)
     before, after = cells[:-1], cells[1:]
     return torch.cat([(gate * c).sum((0, 1)) for gate, c in ((i, before), (o, after), (f, before))])
 

@@ -16,7 +16,7 @@ from onnxtrain.kernels.precision import widen
 
 def lstm(inputs: Tensor, r: Tensor, first: scan.States, *, reverse: bool, keep: bool) -> Run:
     """From x W^T with all biases [time, batch, 4 * hidden], which become the gates."""
-    recurrent, hidden = scan.factor(r), r.shape[-1]
+    recurrent, hidden, inputs = scan.factor(r), r.shape[-1], widen(inputs)
     every = inputs.new_empty((*inputs.shape[:2], hidden))
     cells = torch.empty_like(every) if keep else every
     state, memory = first
@@ -38,7 +38,7 @@ def lstm_back(
 
     The cells are C before the first step and behind each.
     """
-    recurrent, (dh, dc) = widen(r), last
+    recurrent, (dh, dc) = scan.factor(r), last
     i, o, f, c = (gate.contiguous() for gate in widen(gates).chunk(4, -1))
     outside = widen(cells[1:]).tanh()
     # by these d C or, for the second one, d h is multiplied
@@ -60,15 +60,15 @@ def lstm_back(
         torch.mul(slopes[time], dc[:, None], out=da[time])
         torch.mul(slopes[time, :, 1], dh, out=da[time, :, 1])
         dc.mul_(f[time])
-        dh = torch.mm(da[time].flatten(1), recurrent)
-    return da.flatten(2), dh, dc
+        dh = widen(scan.back(da[time].flatten(1), recurrent))
+    return da.flatten(2).to(recurrent.dtype), dh, dc
 
 
 def gru(
     inputs: Tensor, r: Tensor, bias: Tensor | None, first: Tensor, *, reverse: bool, keep: bool
 ) -> Run:
     """The same for a layer whose reset gate stands behind the product; the bias is added there."""
-    recurrent, hidden = scan.factor(r), r.shape[-1]
+    recurrent, hidden, inputs = scan.factor(r), r.shape[-1], widen(inputs)
     every = inputs.new_empty((*inputs.shape[:2], hidden))
     state = first
     for time in order(len(inputs), reverse):
@@ -91,9 +91,9 @@ def gru_back(
     last: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of all gates before their activation [time, batch, 3 * hidden], and of h0."""
-    recurrent, hidden, dh = widen(r), r.shape[-1], last
-    z, reset, n = (gate.contiguous() for gate in gates.chunk(3, -1))
-    product = torch.matmul(previous, recurrent[2 * hidden :].transpose(0, 1)).add_(bias)
+    recurrent, hidden, dh = scan.factor(r), r.shape[-1], last
+    z, reset, n = (gate.contiguous() for gate in widen(gates).chunk(3, -1))
+    product, previous = scan.product(previous, recurrent[2 * hidden :]) + bias, widen(previous)
     slope = (1 - z) * (1 - n.square())
     to_reset = slope * product * reset * (1 - reset)
     slopes = torch.stack([(previous - n) * z * (1 - z), to_reset, slope * reset], 2)
@@ -101,7 +101,7 @@ def gru_back(
     for time in order(len(gates), True):
         arrived[time] = dh if dh_all is None else dh + dh_all[time]
         inner = (slopes[time] * arrived[time][:, None]).flatten(1)
-        dh = torch.addmm(arrived[time] * z[time], inner, recurrent)
+        dh = (arrived[time] * z[time]).add_(scan.back(inner, recurrent))
     # behind the product the reset gate is part of the last slope, before it it is not
     slopes[:, :, 2] = slope
-    return slopes.mul_(arrived[:, :, None]).flatten(2), dh
+    return slopes.mul_(arrived[:, :, None]).flatten(2).to(recurrent.dtype), dh

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from onnxtrain.kernels.precision import acc, multiply, widen
@@ -33,13 +34,24 @@ def time_first(x: Tensor, layout: int) -> Tensor:
 
 
 def factor(w: Tensor) -> Tensor:
-    """A weight as products take it: its own type on CUDA, the type of computation on a CPU."""
+    """A tensor as products take it: its own type on CUDA, the type of computation on a CPU."""
     return w if w.is_cuda else widen(w)
+
+
+def projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """x @ w^T + bias for all times at once, in the type in which products are."""
+    w = factor(w)
+    return multiply(F.linear, x.to(w.dtype), w, None if bias is None else bias.to(w.dtype))
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:
     """x @ w^T in the weight's type, handed on in the type of computation."""
     return multiply(torch.matmul, x.to(w.dtype), w.transpose(-1, -2)).to(acc(w.dtype))
+
+
+def back(da: Tensor, w: Tensor) -> Tensor:
+    """da @ w in the weight's type: the gradient of a product in what was multiplied with w^T."""
+    return multiply(torch.matmul, da.to(w.dtype), w)
 
 
 def start(state: Tensor | None, direction: int, like: Tensor, hidden: int) -> Tensor:
@@ -76,11 +88,16 @@ def sequence(records: Sequence[States], index: int, like: Tensor, hidden: int) -
     return torch.stack([record[index] for record in records])
 
 
+def beside(every: Sequence[Tensor]) -> Tensor:
+    """Sequences [time, batch, ...] of all directions: [time, direction, batch, ...]."""
+    return torch.stack([*every], 1) if len(every) > 1 else every[0].unsqueeze(1)
+
+
 def outputs(
     every: Sequence[Tensor], finals: Sequence[States], layout: int, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
     """Y [time, direction, batch, hidden] and each final state [direction, batch, hidden]."""
-    y = torch.stack(list(every), 1).to(dtype)
+    y = beside(every).to(dtype)
     states = [torch.stack(kind).to(dtype) for kind in zip(*finals, strict=True)]
     if layout:
         y = y.permute(2, 0, 1, 3).contiguous()
@@ -122,7 +139,13 @@ def turned(reverse: bool) -> Callable[[Tensor], Tensor]:
 
 def weight_grad(da: Tensor, x: Tensor) -> Tensor:
     """Sum of da^T x over time and batch, as one product."""
-    return da.flatten(0, 1).transpose(0, 1) @ widen(x).flatten(0, 1)
+    seen = factor(x).flatten(0, 1)
+    return da.to(seen.dtype).flatten(0, 1).transpose(0, 1) @ seen
+
+
+def before(first: Tensor, every: Tensor) -> Tensor:
+    """States before each time and behind the last, from the first one and those behind each."""
+    return torch.cat([first[None].to(every.dtype), every])
 
 
 def gradients(
@@ -130,9 +153,6 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of all directions: that of X is their sum, the others are one beside another."""
     inputs = [one[0] for one in made if one[0] is not None]
-    dx = sum(inputs[1:], inputs[0]).to(dtype) if inputs else None
-    rest = [
-        torch.stack([t for t in kind if t is not None]).to(dtype)
-        for kind in list(zip(*made, strict=True))[1:]
-    ]
-    return (dx, *rest)
+    dx = sum(map(widen, inputs[1:]), inputs[0]).to(dtype) if inputs else None
+    rest = [[t for t in kind if t is not None] for kind in list(zip(*made, strict=True))[1:]]
+    return (dx, *(torch.stack(kind).to(dtype) if kind else None for kind in rest))
