@@ -220,8 +220,8 @@ def _places(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
 
 
 def _recurrent(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
-    """Steps of layers; states and products of inputs are wide."""
-    quick, wide, x = load("recurrent"), torch.zeros(8, 64), torch.zeros(8, 256)
+    """Steps of layers; memories of states are wide."""
+    quick, wide, x = load("recurrent"), torch.zeros(8, 64), new(8, 256)
     state, gates, bias = new(8, 64), new(8, 256), torch.zeros(64)
     for kept in (None, (state, gates)):
         yield lambda kept=kept: quick.lstm_step(state, wide, x, gates, kept)
@@ -230,9 +230,9 @@ def _recurrent(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
         yield lambda last=last: quick.gru_step(state, wide, x[:, :192], three, bias, last)
     for dy in (None, state):
         kept = gates, state, state
-        yield lambda dy=dy, kept=kept: quick.lstm_step_back(x, wide, wide, dy, kept)
+        yield lambda dy=dy, kept=kept: quick.lstm_step_back(x, wide, state, dy, kept)
         kept = three, state, wide
-        yield lambda dy=dy, kept=kept: quick.gru_step_back(x, x, wide, dy, kept)
+        yield lambda dy=dy, kept=kept: quick.gru_step_back(x, x, wide, state, dy, kept)
 
 
 def _optimizers(x: Tensor) -> Iterator[Callable[[], Any]]:

@@ -28,10 +28,10 @@ class Jit:
     params = ()
 
     def __init__(self) -> None:
-        self.kernel, self.compiled = Kernel(), 0
+        self.kernel, self.compiled = Kernel(), list[dict[str, object]]()
 
-    def warmup(self, *arguments: object, grid: tuple[int], num_warps: int) -> Kernel:
-        self.compiled += 1
+    def warmup(self, *arguments: object, grid: tuple[int], **options: object) -> Kernel:
+        self.compiled.append(options)
         return self.kernel
 
 
@@ -46,7 +46,7 @@ def test_all_launches_are_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     function = compiled.Compiled(cluster.InClusters(jit, "S"))
     for rows in (3, 5):
         function[(rows,)](x, 20, 8, num_warps=4)
-    assert jit.compiled == 1
+    assert jit.compiled == [{"num_warps": 4, "enable_fp_fusion": True}]
     shape = [(3, 1, 1, 7, 99, (4, 8, 80)), (5, 1, 1, 7, 99, (4, 8, 80))]
     assert [launched[:6] for launched in jit.kernel.launched] == shape
     first, second = (launched[-3:] for launched in jit.kernel.launched)

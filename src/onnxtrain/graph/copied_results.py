@@ -149,8 +149,9 @@ def _others(graph: ir.Graph, name: str, module: str, known: Sequence[str]) -> li
     They are called the same in another layer or module and stored nowhere, or have the same numbers
     and no results. Equal numbers throughout do not tell.
     """
-    lost = [one for one in Lost(graph).names if _unnumbered(one) == _unnumbered(name)]
-    beside = [way.name(name) for way in Lost(graph).others([name]) if way.tells(name)]
+    stored_nowhere = Lost(graph)
+    lost = [one for one in stored_nowhere.names if _unnumbered(one) == _unnumbered(name)]
+    beside = [way.name(name) for way in stored_nowhere.others([name]) if way.tells(name)]
     results = {one for value in graph.initializers.values() for one in sources(value)}
     free = [one for one in known if one != name and one not in results]
     equal = [one for one in free if _are_equal(graph, one, name)]

@@ -23,6 +23,8 @@ from onnxtrain.kernels.rehearsal import rehearsing, request
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
+FUSED = {"enable_fp_fusion": True}
+"""Products are added in one instruction, whatever versions of Triton do unless they are told."""
 _ONES = (1, 1, 1)
 _address_of = Tensor.data_ptr
 _type_of = operator.attrgetter("dtype")
@@ -63,7 +65,7 @@ class Compiled:
             self.function[grid](*arguments, **options)
             return
         if rehearsing():
-            request(self._inner, arguments, options)
+            request(self._inner, arguments, options | FUSED)
             return
         count = self._tensors or self._examine(arguments)
         tensors, others = arguments[:count], arguments[count:]
@@ -118,6 +120,7 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
+        options = options | FUSED
         compile_both(self._inner, arguments, options)
         self.known[key] = _ready(self.function[grid](*arguments, **options))
 

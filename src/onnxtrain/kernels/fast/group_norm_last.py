@@ -2,7 +2,7 @@
 
 A group has few bytes of each place there, of which a program for one group would read many more.
 Programs that have all groups of some places leave two numbers of each channel; a small launch makes
-what each group needs of these, and a third one goes through the places again.
+what each group needs of these, and a third one goes through the places again, from the end.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ def _at(start, end, channel, CHANNELS: tl.constexpr, PB: tl.constexpr):
     place = start + tl.arange(0, PB)[:, None]
     at = place.to(tl.int64) * CHANNELS + channel[None, :]
     return at, (place < end) & (channel < CHANNELS)[None, :]
+
+
+@triton.jit
+def _last_first(number, first, end, PB: tl.constexpr):
+    """Where the tile begins that comes so many before the last, which the cache may still have."""
+    return first + (tl.cdiv(end - first, PB) - 1) * PB - number
 
 
 @triton.jit
@@ -175,7 +181,8 @@ def _apply(
     center, steep = _of_groups(mean, inverse, sample, channel, CHANNELS, GROUPS)
     factor = _of_channels(scale, channel, CHANNELS) * steep
     added = _of_channels(shift, channel, CHANNELS)
-    for start in range(first, end, PB):
+    for number in range(0, end - first, PB):
+        start = _last_first(number, first, end, PB)
         at, there = _at(start, end, channel, CHANNELS, PB)
         value = tl.load(x + base + at, there, 0.0).to(tl.float32) - center
         result = activated(value * factor + added, alpha, KIND)
@@ -258,7 +265,8 @@ def _grad_apply(
     along, even = _of_groups(terms, behind, sample, channel, CHANNELS, GROUPS)
     weight = _of_channels(scale, channel, CHANNELS)
     vectors = (center, steep, weight, _of_channels(shift, channel, CHANNELS))
-    for start in range(first, end, PB):
+    for number in range(0, end - first, PB):
+        start = _last_first(number, first, end, PB)
         at, there = _at(start, end, channel, CHANNELS, PB)
         grad, normal = _gradient(dy + base, x + base, at, there, vectors, alpha, KIND)
         value = steep * (grad * weight - even - normal * along)
