@@ -24,6 +24,11 @@ _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 """Where graphs tell which names of calls are which tensors of the module."""
 _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 _NAME = re.compile(r"%(\w+)")
+_EMBEDDING = re.compile(
+    r"aten\.embedding\.default\]\(args = \(%\w+, %\w+(?:, (-?\d+))?(?:, (True|False))?"
+)
+"""How calls that look rows up end: with the row that is never trained, or -1, and whether the
+gradient of a row is divided by how often it was looked up."""
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 """What torch's older exporter calls a tensor that it computed."""
 _REPEATERS = frozenset({
@@ -129,6 +134,20 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def looked_up(node: ir.Node) -> tuple[int | None, bool]:
+    """How torch trains a table in which a node looks rows up, if it is a call that does so.
+
+    Returns:
+        The row for padding, which gets no gradient, if there is one; and whether the gradient of a
+        row is divided by how often it is looked up.
+    """
+    told = _EMBEDDING.search(node.metadata_props.get(_CALL, ""))
+    if told is None:
+        return None, False
+    row = int(told.group(1) or -1)
+    return (None if row < 0 else row), told.group(2) == "True"
 
 
 def is_normalized(node: ir.Node) -> bool:
