@@ -96,6 +96,27 @@ class Blocks(nn.Module):
         return result
 
 
+class Scaled(nn.Module):
+    """Two branches, each with a scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(4, 4) for _ in range(2))
+        self.layer_scale_1, self.layer_scale_2 = (nn.Parameter(torch.full((4,), 0.5)) for _ in "12")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.layer_scale_1.unsqueeze(-1) * torch.tanh(self.first(x.mT)).mT
+        return x + self.layer_scale_2.unsqueeze(-1) * torch.sin(self.second(x.mT)).mT
+
+
+class Scales(Blocks):
+    """Such blocks, of which all scales are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Scaled(), Scaled(), Scaled())
+
+
 class Tables(nn.Module):
     """Tables of zeros."""
 
@@ -144,7 +165,7 @@ def told(model: bytes) -> tuple[Trainer, list[str]]:
 
 
 @pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
-@pytest.mark.parametrize("make", [Bilinear, Biases, Norms, Branches, Blocks, Tables, Kinds])
+@pytest.mark.parametrize("make", [Bilinear, Biases, Norms, Branches, Blocks, Scales, Tables, Kinds])
 def test_they_are_trained_as_in_torch(make: type[nn.Module], free: bool) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.rand(2, 3, 4, 8)
