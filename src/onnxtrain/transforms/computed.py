@@ -17,7 +17,17 @@ import onnx_ir as ir
 from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lost import merged_names
-from onnxtrain.graph.traced import JOINED, calls, moves, one_place, sources, stem, tensors
+from onnxtrain.graph.traced import (
+    JOINED,
+    calls,
+    is_normalized,
+    module_of,
+    moves,
+    one_place,
+    sources,
+    stem,
+    tensors,
+)
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
 
@@ -92,6 +102,24 @@ def warn_of_computed(
             stacklevel=level,
         )
     _warn_of_merged(model.graph, decisions, level + 1)
+    _warn_of_folded(model.graph, decisions, level + 1)
+
+
+def _warn_of_folded(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
+    """Warn of layers that are trained without the normalization that the module has behind them."""
+    trained = {decision.name for decision in decisions if decision.trained}
+    found: dict[str, None] = {}
+    for node in filter(is_normalized, graph):
+        weights = [str(value.name) for value in node.inputs[1:] if value is not None]
+        if into := next((name for name in weights if name in trained), None):
+            found[f"'{module_of(node)}' into '{into}'"] = None
+    if found:
+        warnings.warn(
+            "torch's exporter folded batch normalizations into the layers before them; these are "
+            "trained without normalization, which is another training than the module's"
+            f"{_listed(list(found))}\n  export with dynamo=True and optimize=False to keep them",
+            stacklevel=level,
+        )
 
 
 def _warn_of_merged(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
