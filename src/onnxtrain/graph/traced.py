@@ -23,6 +23,10 @@ _FOLDED_LEAVES = {1: "weight", 2: "bias"}
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 """Where graphs tell which names of calls are which tensors of the module."""
 _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+DETACH = "detach"
+"""What results of ``detach`` are called."""
+_DETACHED = "[target=torch.ops.aten.detach.default](args = ("
+"""What such a call tells."""
 _NAME = re.compile(r"%(\w+)")
 _EMBEDDING = re.compile(
     r"aten\.embedding\.default\]\(args = \(%\w+, %\w+(?:, (-?\d+))?(?:, (True|False))?"
@@ -148,6 +152,16 @@ def looked_up(node: ir.Node) -> tuple[int | None, bool]:
         return None, False
     row = int(told.group(1) or -1)
     return (None if row < 0 else row), told.group(2) == "True"
+
+
+def is_detached(node: ir.Node) -> bool:
+    """Whether a node gives what it is given without its gradient."""
+    return node.op_type == "Identity" and _DETACHED in node.metadata_props.get(_CALL, "")
+
+
+def tell_detached(node: ir.Node, name: str) -> None:
+    """Write down that a node is such a one, as the exporter does."""
+    node.metadata_props[_CALL] = f"%{DETACH} = call_function{_DETACHED}%{name},), kwargs = {{}})"
 
 
 def is_normalized(node: ir.Node) -> bool:
