@@ -94,10 +94,24 @@ class Lost:
         """Lost parameters, with those that they may be one with."""
         return {lost: one for one in held for lost in self.names if _way(one, lost) is not None}
 
+    def of_layers_like(self, held: Iterable[str]) -> dict[str, str]:
+        """Lost parameters of modules that lack just what a layer has, with those of the layer."""
+        own = {_leaf(name): name for name in held}
+        modules: dict[str, dict[str, str]] = {}
+        for name in self.names:
+            modules.setdefault(name.rpartition(".")[0], {})[_leaf(name)] = name
+        alike = [one for one in modules.values() if own and one.keys() == own.keys()]
+        return {one[leaf]: name for one in alike for leaf, name in own.items()}
+
     def take(self, names: Iterable[str]) -> None:
         """Say that parameters are there again."""
         gone = set(names)
         self.names = [name for name in self.names if name not in gone]
+
+
+def _leaf(name: str) -> str:
+    """What a parameter is called in its module."""
+    return name.rpartition(".")[2]
 
 
 def _is_unread(value: ir.Value) -> bool:
