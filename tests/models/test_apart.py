@@ -84,6 +84,23 @@ class Tied(nn.Module):
         return result
 
 
+class Sides(nn.Module):
+    """A row that is looked up twice, beside a table that has another name in a tied layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word_embeddings, self.side_embeddings = (nn.Embedding(8, 8) for _ in range(2))
+        self.head = nn.Linear(8, 8, bias=False)
+        self.head.weight = self.word_embeddings.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = (torch.zeros(x.shape[:2], dtype=torch.long) for _ in range(2))
+        words = self.word_embeddings((x[..., 0] * 7).long())
+        words = torch.tanh(words + self.side_embeddings(left)) + self.side_embeddings(right)
+        result: torch.Tensor = self.head(words)
+        return result
+
+
 class Branches(nn.Module):
     """Copies of several layers."""
 
@@ -197,7 +214,7 @@ def told(model: bytes) -> tuple[Trainer, list[str]]:
 
 @pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
 @pytest.mark.parametrize(
-    "make", [Bilinear, Biases, Norms, Plain, Tied, Branches, Blocks, Scales, Tables, Kinds]
+    "make", [Bilinear, Biases, Norms, Plain, Tied, Sides, Branches, Blocks, Scales, Tables, Kinds]
 )
 def test_they_are_trained_as_in_torch(make: type[nn.Module], free: bool) -> None:
     torch.manual_seed(0)

@@ -14,7 +14,14 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import held_names, parameters, sources, tell_sources
+from onnxtrain.graph.traced import (
+    given,
+    held_names,
+    module_of,
+    parameters,
+    sources,
+    tell_sources,
+)
 from onnxtrain.types import FLOATS
 
 _MERGED = "onnxtrain.merged"
@@ -69,7 +76,7 @@ class Lost:
         known = list(parameters(graph).values())
         self._parameters = frozenset(known)
         unread = {str(v.name) for v in graph.initializers.values() if _is_unread(v)}
-        held = held_names(graph) - unread
+        held = held_names(graph) - unread | _tied_names(graph)
         self.names = [name for name in known if name not in held]
 
     def held_by(self, value: ir.Value | None) -> str | None:
@@ -107,6 +114,15 @@ class Lost:
         """Say that parameters are there again."""
         gone = set(names)
         self.names = [name for name in self.names if name not in gone]
+
+
+def _tied_names(graph: ir.Graph) -> set[str]:
+    """What parameters are called in modules that share them on purpose: their calls tell so."""
+    known = parameters(graph)
+    told = [
+        (f"{module_of(node)}.{_leaf(name)}", name) for node in graph for name in given(node, known)
+    ]
+    return {own for own, name in told if own != name}
 
 
 def _leaf(name: str) -> str:
