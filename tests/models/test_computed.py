@@ -86,6 +86,20 @@ class Smaller(torch.nn.Module):
         return torch.tanh(x + grid.flatten(2).transpose(1, 2))
 
 
+class Padded(torch.nn.Module):
+    """A table and a vector with zeros around them, or cut."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+        self.table = torch.nn.Parameter(torch.randn(1, 4 - 2 * more, 8))
+        self.vector = torch.nn.Parameter(torch.randn(8 - more))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        table = torch.nn.functional.pad(self.table, (0, 0, self.more, self.more))
+        return x * torch.nn.functional.pad(self.vector, (0, self.more)) + table
+
+
 class Bilinear(torch.nn.Module):
     """A layer of two inputs."""
 
@@ -193,6 +207,14 @@ def test_tables_that_were_resized_are_named(old: int, new: int) -> None:
 @pytest.mark.parametrize(("mode", "count"), [("nearest", 0), ("area", 1)])
 def test_tables_of_which_rows_were_taken_are_not_named(mode: str, count: int) -> None:
     assert len(warned(exported(Smaller(mode)))) == count
+
+
+@pytest.mark.parametrize(("more", "count"), [(1, 2), (-1, 0)])
+def test_zeros_around_parameters_are_told(more: int, count: int) -> None:
+    lines = [
+        line for one in warned(exported(Padded(more))) for line in str(one.message).split("\n")
+    ]
+    assert sum("from 'table'" in line or "from 'vector'" in line for line in lines) == count
 
 
 def test_nothing_is_said_of_sizes_that_were_computed() -> None:

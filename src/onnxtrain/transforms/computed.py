@@ -49,6 +49,8 @@ _PLACES = frozenset({
     *("ones", "ones_like", "zeros", "zeros_like"),
 })  # fmt: skip
 """Calls that are given places, or make them."""
+_PADDED = frozenset({"constant_pad_nd", "pad"})
+"""Calls that put numbers around others, which a module does not learn."""
 _LOOKED_UP = "embedding"
 """How results are called that are rows of a table."""
 _REPEATED = "upsample_nearest"
@@ -163,10 +165,22 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
         return True
+    if not _PADDED.isdisjoint(on_the_way) and _has_border(value):
+        return True
     if any(call.startswith(_REPEATED) for call in on_the_way):
         return _is_enlarged(value)
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
+
+
+def _has_border(value: ir.Value) -> bool:
+    """Whether a tensor begins or ends with one number along an axis."""
+    numbers = None if value.const_value is None else value.const_value.numpy()
+    if numbers is None or not numbers.size:
+        return False
+    long = [axis for axis, size in enumerate(numbers.shape) if size > 1]
+    edges = [numbers.take(place, axis) for axis in long for place in (0, -1)]
+    return any(bool((edge == edge.flat[0]).all()) for edge in edges if edge.size > 1 or not edge)
 
 
 def _may_have_its_size(value: ir.Value, told: Collection[str]) -> bool:
