@@ -17,6 +17,17 @@ def test_a_padding_row_is_not_trained() -> None:
     assert grad["w_grad"].tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
 
 
+def test_the_gradient_of_a_row_is_divided_by_how_often_it_was_looked_up() -> None:
+    of = differentiated(
+        "(float[4,2] w, int64[2,2] i) => (float[2,2,2] y) <int64[1] p = {2}, bool f = {1}> "
+        "{ y = com.microsoft.TorchEmbedding(w, i, p, f) }",
+        "w",
+    )
+    dy = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    grad = run(of, w=np.zeros((4, 2), np.float32), i=[[1, 2], [1, 3]], d_y=dy)
+    assert grad["w_grad"].tolist() == [[0, 0], [2, 3], [0, 0], [6, 7]]
+
+
 def test_banned_tokens_pass_no_gradient_on() -> None:
     of = differentiated(
         "(int64[1,3] t, float[1,4] s) => (float[1,4] y) "

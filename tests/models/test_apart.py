@@ -53,6 +53,54 @@ class Norms(nn.Module):
         return one * 0.2 + other * 0.3 + torch.tanh(one) * 0.4 + torch.tanh(other) * 0.5
 
 
+class Plain(nn.Module):
+    """Normalizations that learn nothing, or of groups, beside those whose ones they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = (nn.LayerNorm(8) for _ in range(2))
+        self.plain = nn.LayerNorm(8, elementwise_affine=False)
+        self.groups = nn.GroupNorm(8, 8)
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(self.plain(torch.tanh(self.first(x))))
+        result: torch.Tensor = self.last(torch.tanh(self.groups(x.mT).mT))
+        return result
+
+
+class Tied(nn.Module):
+    """Two of three normalizations have the same weight on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.LayerNorm(8) for _ in range(3))
+        self.second.weight = self.first.weight
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.layer(torch.tanh(self.first(x))))
+        result: torch.Tensor = self.third(torch.sin(x))
+        return result
+
+
+class Sides(nn.Module):
+    """A row that is looked up twice, beside a table that has another name in a tied layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word_embeddings, self.side_embeddings = (nn.Embedding(8, 8) for _ in range(2))
+        self.head = nn.Linear(8, 8, bias=False)
+        self.head.weight = self.word_embeddings.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = (torch.zeros(x.shape[:2], dtype=torch.long) for _ in range(2))
+        words = self.word_embeddings((x[..., 0] * 7).long())
+        words = torch.tanh(words + self.side_embeddings(left)) + self.side_embeddings(right)
+        result: torch.Tensor = self.head(words)
+        return result
+
+
 class Branches(nn.Module):
     """Copies of several layers."""
 
@@ -94,6 +142,27 @@ class Blocks(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.blocks(x)
         return result
+
+
+class Scaled(nn.Module):
+    """Two branches, each with a scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(4, 4) for _ in range(2))
+        self.layer_scale_1, self.layer_scale_2 = (nn.Parameter(torch.full((4,), 0.5)) for _ in "12")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.layer_scale_1.unsqueeze(-1) * torch.tanh(self.first(x.mT)).mT
+        return x + self.layer_scale_2.unsqueeze(-1) * torch.sin(self.second(x.mT)).mT
+
+
+class Scales(Blocks):
+    """Such blocks, of which all scales are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Scaled(), Scaled(), Scaled())
 
 
 class Tables(nn.Module):
@@ -144,7 +213,9 @@ def told(model: bytes) -> tuple[Trainer, list[str]]:
 
 
 @pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
-@pytest.mark.parametrize("make", [Bilinear, Biases, Norms, Branches, Blocks, Tables, Kinds])
+@pytest.mark.parametrize(
+    "make", [Bilinear, Biases, Norms, Plain, Tied, Sides, Branches, Blocks, Scales, Tables, Kinds]
+)
 def test_they_are_trained_as_in_torch(make: type[nn.Module], free: bool) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.rand(2, 3, 4, 8)
@@ -163,6 +234,18 @@ class Three(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.tanh(self.a(x)) * 2 + torch.tanh(self.b(x))
         return y + torch.sin(self.c(x)) * self.b(x)
+
+
+class Unlike(nn.Module):
+    """Normalizations of the same data whose names have nothing in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.norm(x)) * 2 + self.head(x)
 
 
 class Parts(nn.Module):
@@ -195,11 +278,12 @@ class Twice(nn.Module):
     ("make", "line"),
     [
         (Three, "'b.weight' with 'a.weight'"),
+        (Unlike, "'head.0.weight' with 'norm.weight'"),
         (Parts, "'b' with 'a'"),
         (lambda: Parts(same=True), "'b' with 'a'"),
         (Twice, "'q' with 'p'"),
     ],
-    ids=["three", "parts of two", "parts of one", "twice"],
+    ids=["three", "unlike", "parts of two", "parts of one", "twice"],
 )
 def test_what_the_file_does_not_tell_is_named(make: type[nn.Module], line: str) -> None:
     model = exported(make(), torch.rand(3, 4, 8), free=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import linecache
 import warnings
 
 import pytest
@@ -85,6 +86,20 @@ class Smaller(torch.nn.Module):
         return torch.tanh(x + grid.flatten(2).transpose(1, 2))
 
 
+class Padded(torch.nn.Module):
+    """A table and a vector with zeros around them, or cut."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+        self.table = torch.nn.Parameter(torch.randn(1, 4 - 2 * more, 8))
+        self.vector = torch.nn.Parameter(torch.randn(8 - more))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        table = torch.nn.functional.pad(self.table, (0, 0, self.more, self.more))
+        return x * torch.nn.functional.pad(self.vector, (0, self.more)) + table
+
+
 class Bilinear(torch.nn.Module):
     """A layer of two inputs."""
 
@@ -146,11 +161,15 @@ def exported(module: torch.nn.Module, **options: bool) -> bytes:
     return file.getvalue()
 
 
-def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
+def told(model: bytes, **options: object) -> list[warnings.WarningMessage]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         Trainer(model, loss="mse", optimizer="sgd", lr=0.1, device="cpu", **options)  # type: ignore[arg-type]
-    return [one for one in found if SHOWN in str(one.message)]
+    return list(found)
+
+
+def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
+    return [one for one in told(model, **options) if SHOWN in str(one.message)]
 
 
 def test_results_are_named_with_their_parameters() -> None:
@@ -158,7 +177,7 @@ def test_results_are_named_with_their_parameters() -> None:
     text = str(found.message)
     assert "'add' from 'first', 'second'" in text and "'pow_1' from 'scale'" in text
     assert "layer" not in text and "optimize=False" in text
-    assert found.filename == __file__
+    assert found.filename == __file__ and "Trainer(" in linecache.getline(__file__, found.lineno)
 
 
 @pytest.mark.parametrize("make", [Results, Moved])
@@ -190,6 +209,14 @@ def test_tables_of_which_rows_were_taken_are_not_named(mode: str, count: int) ->
     assert len(warned(exported(Smaller(mode)))) == count
 
 
+@pytest.mark.parametrize(("more", "count"), [(1, 2), (-1, 0)])
+def test_zeros_around_parameters_are_told(more: int, count: int) -> None:
+    lines = [
+        line for one in warned(exported(Padded(more))) for line in str(one.message).split("\n")
+    ]
+    assert sum("from 'table'" in line or "from 'vector'" in line for line in lines) == count
+
+
 def test_nothing_is_said_of_sizes_that_were_computed() -> None:
     """The weight of such a layer is stored in another shape, which depends on that of its data."""
     assert not warned(exported(Bilinear()))
@@ -214,3 +241,37 @@ def test_rows_of_zeros_that_may_be_one_are_named(name: str, count: int) -> None:
 def test_a_parameter_that_is_there_in_two_forms_is_named() -> None:
     (found,) = warned(exported(Mixed()))
     assert "from 'share'" in str(found.message)
+
+
+class Normalized(torch.nn.Module):
+    """Layers with batch normalizations behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv1d(4, 4, 1, bias=False)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.back = torch.nn.ConvTranspose1d(4, 4, 1)
+        self.other = torch.nn.BatchNorm1d(4)
+        self.last = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.other(self.back(torch.relu(self.norm(self.layer(x))))))
+
+
+def folded(model: bytes, **options: object) -> list[warnings.WarningMessage]:
+    return [one for one in told(model, **options) if "folded batch normal" in str(one.message)]
+
+
+def test_normalizations_that_were_folded_into_layers_are_named() -> None:
+    (found,) = folded(exported(Normalized()))
+    text = str(found.message)
+    assert "'norm' into 'layer.weight'" in text and "'other' into 'back.weight'" in text
+    assert "last" not in text and "optimize=False" in text
+    assert "Trainer(" in linecache.getline(__file__, found.lineno)
+
+
+def test_nothing_is_said_of_normalizations_that_are_there_or_of_layers_that_are_not_trained() -> (
+    None
+):
+    assert not folded(exported(Normalized(), optimize=False))
+    assert not folded(exported(Normalized()), trainable="last.*")

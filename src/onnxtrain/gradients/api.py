@@ -18,6 +18,7 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.gradients.signals import is_signal
 from onnxtrain.graph.bodies import body_tensors
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import value_names
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.lift import lift
@@ -99,6 +100,7 @@ def gradient_graph(
     inside = [one.name for one in body_tensors(working)]
     lift(working, lambda one: one.name in wanted)
     ir.external_data.load_to_model(prepare(working))
+    restore_detached(working.graph)
     expand_without_rule(working, wanted, given if loss is None else [*given, loss])
     graph = working.graph
     named = _Named(graph, inside)

@@ -7,16 +7,36 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import axis_in, inputs_of, operands, output_of, rank_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.traced import looked_up
 from onnxtrain.types import MS, DataType
 
 
 @gradient("Gather")
 @gradient("ShrunkenGather", domain=MS)
 def gather(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dx[.., indices[k], ..] += dy[.., k, ..]."""
+    """dx[.., indices[k], ..] += dy[.., k, ..]; a torch Embedding's padding row gets nothing."""
     data, indices = operands(node)
     axis = attribute(node, "axis", 0)
+    padding, scaled = looked_up(node)
+    if axis == 0 and padding is not None:
+        dy = except_row(op, dy, indices, op.const(padding, indices.dtype))
+    if axis == 0 and scaled:
+        dy = by_frequency(op, dy, indices, data)
     return [op.GatherGrad(op.shape(data), indices, dy, axis=axis, _domain=MS), None]
+
+
+def except_row(op: Ops, dy: ir.Value, indices: ir.Value, row: ir.Value) -> ir.Value:
+    """The gradient of rows that were looked up, zero for one of them."""
+    here = op.unsqueeze(op.equal(indices, row), [-1])
+    return op.where(here, op.scalar(0, dy), dy)
+
+
+def by_frequency(op: Ops, dy: ir.Value, indices: ir.Value, table: ir.Value) -> ir.Value:
+    """The gradient of rows that were looked up, divided by how often each of them was."""
+    rows = op.Gather(op.shape(table), op.ints([0]), axis=0)
+    once = op.filled(1, shape_of=indices, like=dy)
+    times = op.GatherGrad(rows, indices, once, axis=0, _domain=MS)
+    return op.Div(dy, op.unsqueeze(op.Gather(times, indices, axis=0), [-1]))
 
 
 @gradient("GatherElements")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import NoGradientError
+from onnxtrain.gradients.gather import by_frequency, except_row
 from onnxtrain.gradients.known import exact_in_float, inputs_of, ints_of, operands, to_first
 from onnxtrain.gradients.pad import padded_by
 from onnxtrain.gradients.rules import Grad, forwarded, gradient, no_gradient
@@ -87,15 +88,16 @@ def range_(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 @gradient("TorchEmbedding", domain=MS)
 def torch_embedding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """dy added to the row of each index, except to that of ``padding_idx``."""
-    weight, indices, padding, by_frequency = inputs_of(node, 4)
+    weight, indices, padding, scaled = inputs_of(node, 4)
     assert weight is not None and indices is not None
-    if by_frequency is not None and ints_of(by_frequency) != [0]:
+    if scaled is not None and ints_of(scaled) is None:
         raise NoGradientError(
-            f"no gradient of TorchEmbedding with scale_grad_by_freq, node '{node.name}'"
+            f"no gradient of TorchEmbedding whose scale_grad_by_freq varies, node '{node.name}'"
         )
     if padding is not None:
-        other = op.Not(op.equal(indices, padding))
-        dy = op.Mul(dy, op.unsqueeze(op.cast(other, dy), [-1]))
+        dy = except_row(op, dy, indices, padding)
+    if ints_of(scaled) not in (None, [0]):
+        dy = by_frequency(op, dy, indices, weight)
     return to_first(node, op.GatherGrad(op.shape(weight), indices, dy, axis=0, _domain=MS))
 
 

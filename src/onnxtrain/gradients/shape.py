@@ -7,12 +7,13 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import axes_of, ints_of, operands, rank_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.traced import is_detached
 
 
 @gradient("Identity")
 def identity(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy."""
-    return [dy]
+    """dy, and none of what a torch module detaches."""
+    return [None if is_detached(node) else dy]
 
 
 @gradient("CastLike")

@@ -37,6 +37,8 @@ def part_results(graph: ir.Graph) -> None:
     for value, name in _results(graph):
         for module, calls in _by_module(graph, value, name, made).items():
             others = _others(graph, name, module, known)
+            if len(others) < len(calls):
+                others = _with_siblings(graph, others, known)
             within = any(one.rpartition(".")[0] == name.rpartition(".")[0] for one in others)
             # more of them than there are calls: the rest is read by calls that were left out, or
             # a module has a parameter that it does not read
@@ -110,12 +112,13 @@ def _give(
 def _read(value: ir.Value, made: Collection[str]) -> list[tuple[Use, str | None]]:
     """Where a tensor is read for the result of a call like its own, which is nowhere."""
     name = str(value.name)
+    call = stem(name.rpartition(".")[2])
     places: dict[ir.Node, list[int]] = {}
     for node, index in value.uses():
         places.setdefault(node, []).append(index)
     found: list[tuple[Use, str | None]] = []
     for node, indices in places.items():
-        alike = [one for one in read_by_call(node) if stem(one) == stem(name)]
+        alike = [one for one in read_by_call(node) if stem(one) == call]
         read = [one for one in alike if one == name or one not in made]
         if len(read) == len(indices):
             pairs = zip(sorted(indices), read, strict=True)
@@ -163,6 +166,13 @@ def _others(graph: ir.Graph, name: str, module: str, known: Sequence[str]) -> li
         if inside or around:
             return inside or around
     return []
+
+
+def _with_siblings(graph: ir.Graph, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Lost parameters, and those of the same module that names tell to be for the same."""
+    ways = [(one, way) for one in names for way in Lost(graph).others([one])]
+    near = {way.name(one) for one, way in ways if way.is_of_one_module(one) and way.tells(one)}
+    return [one for one in known if one in near or one in names]
 
 
 def _unnumbered(name: str) -> list[str]:

@@ -68,8 +68,9 @@ class _Restoring:
         before = self._before(name, last)
         ways = self._ways(before)
         if len(ways) != len(places):
-            held = {one for node in before for v in node.inputs if (one := self._lost.held_by(v))}
-            self.near |= self._lost.like(held)
+            held = self._held(before)
+            own = self._held(node for node, depth in before.items() if depth == 0)
+            self.near |= self._lost.like(held) or self._lost.of_layers_like(own)
             back = [(way, of) for way in ways if way in self.made for of in held]
             self.undecided |= {one: of for way, of in back if (one := way.name(of)) is not None}
             return
@@ -77,6 +78,10 @@ class _Restoring:
             new = self._copied(before, way, {name: call})
             for node, index in places[call]:
                 node.replace_input_with(index, new[result])
+
+    def _held(self, nodes: Iterable[ir.Node]) -> set[str]:
+        """Parameters that nodes read."""
+        return {one for node in nodes for v in node.inputs if (one := self._lost.held_by(v))}
 
     def _before(self, name: str, last: int) -> dict[ir.Node, int]:
         """Nodes of a call, and those before it of which there may have been others, too.

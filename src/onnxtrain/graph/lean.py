@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable
 import onnx_ir as ir
 
 from onnxtrain.graph.phase import Phase, mark
+from onnxtrain.graph.traced import is_detached, looked_up
 from onnxtrain.types import MS, ONNX, op_name
 
 RANDOM = frozenset(
@@ -42,7 +43,7 @@ def share_equal(
 
 
 def _key(node: ir.Node) -> Hashable:
-    """What a node computes, or None if it may not be shared."""
+    """What a node computes and how it is trained, or None if it may not be shared."""
     pure = node.domain == ONNX and node.op_type not in RANDOM
     if not pure and op_name(node.domain, node.op_type) not in _PURE_ELSEWHERE:
         return None
@@ -53,7 +54,8 @@ def _key(node: ir.Node) -> Hashable:
             return None
         attributes.append((name, value))
     named = tuple(bool(value.name) for value in node.outputs)
-    return (node.domain, node.op_type, tuple(node.inputs), tuple(attributes), named)
+    trained = is_detached(node), looked_up(node)
+    return (node.domain, node.op_type, tuple(node.inputs), tuple(attributes), named, trained)
 
 
 def measure_early(graph: ir.Graph, nodes: Collection[ir.Node | None]) -> None:

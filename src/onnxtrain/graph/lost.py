@@ -14,7 +14,14 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import held_names, parameters, sources, tell_sources
+from onnxtrain.graph.traced import (
+    given,
+    held_names,
+    module_of,
+    parameters,
+    sources,
+    tell_sources,
+)
 from onnxtrain.types import FLOATS
 
 _MERGED = "onnxtrain.merged"
@@ -69,7 +76,7 @@ class Lost:
         known = list(parameters(graph).values())
         self._parameters = frozenset(known)
         unread = {str(v.name) for v in graph.initializers.values() if _is_unread(v)}
-        held = held_names(graph) - unread
+        held = held_names(graph) - unread | _tied_names(graph)
         self.names = [name for name in known if name not in held]
 
     def held_by(self, value: ir.Value | None) -> str | None:
@@ -94,10 +101,33 @@ class Lost:
         """Lost parameters, with those that they may be one with."""
         return {lost: one for one in held for lost in self.names if _way(one, lost) is not None}
 
+    def of_layers_like(self, held: Iterable[str]) -> dict[str, str]:
+        """Lost parameters of modules that lack just what a layer has, with those of the layer."""
+        own = {_leaf(name): name for name in held}
+        modules: dict[str, dict[str, str]] = {}
+        for name in self.names:
+            modules.setdefault(name.rpartition(".")[0], {})[_leaf(name)] = name
+        alike = [one for one in modules.values() if own and one.keys() == own.keys()]
+        return {one[leaf]: name for one in alike for leaf, name in own.items()}
+
     def take(self, names: Iterable[str]) -> None:
         """Say that parameters are there again."""
         gone = set(names)
         self.names = [name for name in self.names if name not in gone]
+
+
+def _tied_names(graph: ir.Graph) -> set[str]:
+    """What parameters are called in modules that share them on purpose: their calls tell so."""
+    known = parameters(graph)
+    told = [
+        (f"{module_of(node)}.{_leaf(name)}", name) for node in graph for name in given(node, known)
+    ]
+    return {own for own, name in told if own != name}
+
+
+def _leaf(name: str) -> str:
+    """What a parameter is called in its module."""
+    return name.rpartition(".")[2]
 
 
 def _is_unread(value: ir.Value) -> bool:

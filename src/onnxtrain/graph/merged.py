@@ -16,8 +16,18 @@ from onnxtrain.graph.constants import constant, copy, is_uniform
 from onnxtrain.graph.copied import copied_node, is_mover, part_copies
 from onnxtrain.graph.copied_results import part_results
 from onnxtrain.graph.edit import collected_names, unique_name
+from onnxtrain.graph.lost import Lost
 from onnxtrain.graph.older_copies import identities
-from onnxtrain.graph.traced import SCOPES, module_of, sources, tell_sources
+from onnxtrain.graph.traced import (
+    SCOPES,
+    call_of,
+    given,
+    module_of,
+    nested,
+    parameters,
+    sources,
+    tell_sources,
+)
 from onnxtrain.types import FLOATS, ONNX
 
 _LEAVES = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
@@ -80,15 +90,15 @@ def _is_vector(value: ir.Value) -> bool:
 
 def _from_identity(graph: ir.Graph, node: ir.Node, copied: bool) -> None:
     """Turn an Identity of a constant into one, if it is uniform or copied, and read elsewhere."""
-    given = node.inputs[0] if _is(node, "Identity") else None
-    if given is None or not given.is_initializer() or given.is_graph_input():
+    read = node.inputs[0] if _is(node, "Identity") else None
+    if read is None or not read.is_initializer() or read.is_graph_input():
         return
     result = node.outputs[0]
-    if len(given.uses()) < 2 or result.is_graph_output() or not (copied or _is_uniform(given)):
+    if len(read.uses()) < 2 or result.is_graph_output() or not (copied or _is_uniform(read)):
         return
     name = str(result.name)
     result.name = f"{name}_replaced"
-    own = copy(graph, given, name)
+    own = copy(graph, read, name)
     result.replace_all_uses_with(own)
     graph.remove(node, safe=True)
 
@@ -142,9 +152,11 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
     that reads it keeps it.
     """
     owner, _, leaf = str(value.name).rpartition(".")
+    known = parameters(graph)
     uses: dict[str, list[Use]] = {}
     for node, index in value.uses():
-        uses.setdefault(module_of(node) or owner, []).append((node, index))
+        tied = value.name in given(node, known)
+        uses.setdefault(owner if tied else module_of(node) or owner, []).append((node, index))
     if owner not in uses:
         if not _is_vector(value):
             return
@@ -153,10 +165,22 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
     for module, places in uses.items():
         node, index = places[0]
         kind = _LEAVES[index] if _is(node, "BatchNormalization") else leaf
+        inner = _is_inner(graph, value, module)
         own = copy(graph, value, unique_name(graph, f"{module}.{kind}"))
-        tell_sources(own, [_renamed(name, owner, module) for name in sources(value)])
+        made_of = [_renamed(name, owner, module) for name in sources(value)]
+        tell_sources(own, [str(call_of(node))] if inner else made_of)
         for node, index in places:
             node.replace_input_with(index, own)
+
+
+def _is_inner(graph: ir.Graph, value: ir.Value, module: str) -> bool:
+    """Whether a module reads a parameter of another one in the place of numbers of its own call.
+
+    Such as the ones of a normalization that learns none. Else it has a parameter that is lost.
+    """
+    if value.name not in parameters(graph).values():
+        return False
+    return not any(nested(name.rpartition(".")[0], module) for name in Lost(graph).names)
 
 
 def _renamed(name: str, owner: str, module: str) -> str:

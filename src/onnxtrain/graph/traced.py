@@ -23,7 +23,16 @@ _FOLDED_LEAVES = {1: "weight", 2: "bias"}
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 """Where graphs tell which names of calls are which tensors of the module."""
 _TENSOR = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+DETACH = "detach"
+"""What results of ``detach`` are called."""
+_DETACHED = "[target=torch.ops.aten.detach.default](args = ("
+"""What such a call tells."""
 _NAME = re.compile(r"%(\w+)")
+_EMBEDDING = re.compile(
+    r"aten\.embedding\.default\]\(args = \(%\w+, %\w+(?:, (-?\d+))?(?:, (True|False))?"
+)
+"""How calls that look rows up end: with the row that is never trained, or -1, and whether the
+gradient of a row is divided by how often it was looked up."""
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
 """What torch's older exporter calls a tensor that it computed."""
 _REPEATERS = frozenset({
@@ -129,6 +138,30 @@ def call_of(node: ir.Node) -> str | None:
     """The name of the call that a node was made of, None if the file does not tell."""
     name = _NAME.match(node.metadata_props.get(_CALL, ""))
     return None if name is None else name.group(1)
+
+
+def looked_up(node: ir.Node) -> tuple[int | None, bool]:
+    """How torch trains a table in which a node looks rows up, if it is a call that does so.
+
+    Returns:
+        The row for padding, which gets no gradient, if there is one; and whether the gradient of a
+        row is divided by how often it is looked up.
+    """
+    told = _EMBEDDING.search(node.metadata_props.get(_CALL, ""))
+    if told is None:
+        return None, False
+    row = int(told.group(1) or -1)
+    return (None if row < 0 else row), told.group(2) == "True"
+
+
+def is_detached(node: ir.Node) -> bool:
+    """Whether a node gives what it is given without its gradient."""
+    return node.op_type == "Identity" and _DETACHED in node.metadata_props.get(_CALL, "")
+
+
+def tell_detached(node: ir.Node, name: str) -> None:
+    """Write down that a node is such a one, as the exporter does."""
+    node.metadata_props[_CALL] = f"%{DETACH} = call_function{_DETACHED}%{name},), kwargs = {{}})"
 
 
 def is_normalized(node: ir.Node) -> bool:

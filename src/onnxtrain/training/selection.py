@@ -82,7 +82,7 @@ def decided(
     if isinstance(wanted, Selection):
         wanted = list(wanted.include) or "auto"
     decisions = narrowed(decide(model, wanted, outputs, known=known), model, chosen)
-    warn_of_computed(model, decisions, wanted == "auto", level=6)
+    warn_of_computed(model, decisions, wanted == "auto", level=5)
     return decisions, [wanted] if isinstance(wanted, str) else list(wanted)
 
 

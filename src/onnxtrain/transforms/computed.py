@@ -17,7 +17,17 @@ import onnx_ir as ir
 from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lost import merged_names
-from onnxtrain.graph.traced import JOINED, calls, moves, one_place, sources, stem, tensors
+from onnxtrain.graph.traced import (
+    JOINED,
+    calls,
+    is_normalized,
+    module_of,
+    moves,
+    one_place,
+    sources,
+    stem,
+    tensors,
+)
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
 
@@ -39,6 +49,8 @@ _PLACES = frozenset({
     *("ones", "ones_like", "zeros", "zeros_like"),
 })  # fmt: skip
 """Calls that are given places, or make them."""
+_PADDED = frozenset({"constant_pad_nd", "pad"})
+"""Calls that put numbers around others, which a module does not learn."""
 _LOOKED_UP = "embedding"
 """How results are called that are rows of a table."""
 _REPEATED = "upsample_nearest"
@@ -92,6 +104,24 @@ def warn_of_computed(
             stacklevel=level,
         )
     _warn_of_merged(model.graph, decisions, level + 1)
+    _warn_of_folded(model.graph, decisions, level + 1)
+
+
+def _warn_of_folded(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
+    """Warn of layers that are trained without the normalization that the module has behind them."""
+    trained = {decision.name for decision in decisions if decision.trained}
+    found: dict[str, None] = {}
+    for node in filter(is_normalized, graph):
+        weights = [str(value.name) for value in node.inputs[1:] if value is not None]
+        if into := next((name for name in weights if name in trained), None):
+            found[f"'{module_of(node)}' into '{into}'"] = None
+    if found:
+        warnings.warn(
+            "torch's exporter folded batch normalizations into the layers before them; these are "
+            "trained without normalization, which is another training than the module's"
+            f"{_listed(list(found))}\n  export with dynamo=True and optimize=False to keep them",
+            stacklevel=level,
+        )
 
 
 def _warn_of_merged(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
@@ -135,10 +165,22 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
         return True
+    if not _PADDED.isdisjoint(on_the_way) and _has_border(value):
+        return True
     if any(call.startswith(_REPEATED) for call in on_the_way):
         return _is_enlarged(value)
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
+
+
+def _has_border(value: ir.Value) -> bool:
+    """Whether a tensor begins or ends with one number along an axis."""
+    numbers = None if value.const_value is None else value.const_value.numpy()
+    if numbers is None or not numbers.size:
+        return False
+    long = [axis for axis, size in enumerate(numbers.shape) if size > 1]
+    edges = [numbers.take(place, axis) for axis in long for place in (0, -1)]
+    return any(bool((edge == edge.flat[0]).all()) for edge in edges if edge.size > 1 or not edge)
 
 
 def _may_have_its_size(value: ir.Value, told: Collection[str]) -> bool:

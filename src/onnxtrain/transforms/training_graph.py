@@ -16,6 +16,7 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
+from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
@@ -144,6 +145,7 @@ def _both_forms(
     remove_dead(evaluation.graph)
     _differentiable_opset(model.graph.opset_imports)
     (form or TrainingForm())(model)
+    restore_detached(model.graph)
     prepare(model)
     if fusion is not None:
         fusion(model)

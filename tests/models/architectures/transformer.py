@@ -38,7 +38,7 @@ def _bert(width: int, layers: int, heads: int, vocabulary: int, positions: int) 
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         num_labels=5,
-        pad_token_id=None,  # torch keeps the gradient of a padding embedding at zero, ONNX cannot
+        pad_token_id=None,  # torch trains no padding, which files that were optimized do not tell
     )
     return BertForSequenceClassification(config)
 

@@ -14,6 +14,7 @@ from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.edit import remove_dead
 from onnxtrain.graph.infer import infer_node
 from onnxtrain.graph.lean import share_equal
+from onnxtrain.graph.traced import is_detached
 from onnxtrain.transforms.fusion.reading import is_op
 from onnxtrain.types import FIXED, FLOATS, ONNX
 
@@ -156,7 +157,7 @@ def _passed_by(node: ir.Node) -> ir.Value | None:
     x, y = node.inputs[0], node.outputs[0]
     same = x.dtype is not None and x.dtype == y.dtype
     if is_op(node, "Identity"):
-        return x
+        return None if is_detached(node) else x
     if is_op(node, "Cast", "CastLike"):
         return x if same else None
     if is_op(node, "Transpose"):

@@ -1,0 +1,99 @@
+"""What a torch module detaches gets no gradient from there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from onnxtrain import Trainer, grad
+
+
+class Detached(nn.Module):
+    """Two layers of which something is detached; ``forward`` says what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(4, 4) for _ in range(2))
+
+
+class Straight(Detached):
+    """Steps whose gradient is that of what was rounded."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        soft = torch.tanh(self.first(x))
+        hard = (soft > 0).float() - soft.detach() + soft
+        return self.second(hard)
+
+
+class Itself(Detached):
+    """A value beside itself, in both orders."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = self.first(x), self.second(x)
+        return y * y.detach() + z.detach() / (2 + z * z)
+
+
+class Layers(Detached):
+    """A target of another layer, which has another shape first."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        target = torch.sigmoid(self.second(x)).detach().unsqueeze(1)
+        return (self.first(x).unsqueeze(1) @ (target.mT * target)).squeeze(1)
+
+
+class Joined(Detached):
+    """Values that are joined or chosen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = self.first(x), torch.sin(self.second(x))
+        rows = torch.cat([y.detach(), torch.cos(y), z.detach()], 1)
+        return torch.where(x > 0, y, z.detach()) + rows.unflatten(1, (3, 4)).prod(1)
+
+
+class Weights(Detached):
+    """A weight that one of its readers does not train."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.linear(self.second(x), self.first.weight.detach(), self.first.bias)
+        return torch.tanh(y) + self.first(x) * self.second.bias.detach()
+
+
+def exported(module: nn.Module, x: torch.Tensor, **options: object) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (x,), file, input_names=["x"], dynamo=True, **options)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": False}, {"dynamic_shapes": ({0: "n"},)}])
+@pytest.mark.parametrize("make", [Straight, Itself, Layers, Joined, Weights])
+def test_gradients_are_those_of_torch(make: type[nn.Module], options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    module, (x, target) = make(), torch.randn(2, 3, 4)
+    model = exported(module, x, **options)
+    nn.functional.mse_loss(module(x), target).backward()
+    expected = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    for fuse in (True, False):
+        trainer = Trainer(model, loss="mse", device="cpu", fuse=fuse)
+        found = trainer.gradients({"x": x, "target": target})
+        assert found.keys() == expected.keys()
+        for name, wanted in expected.items():
+            torch.testing.assert_close(found[name], wanted)
+
+
+def test_the_gradient_of_an_input_stops_there_too() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (torch.sin(x) * torch.sin(x.flip(0)).detach()).sum()
+
+    x = torch.randn(5, requires_grad=True)
+    model = exported(Twice(), x.detach())
+    Twice()(x).backward()
+    found = grad(model, wrt=["x"])({"x": x.detach().numpy()})["x"]
+    torch.testing.assert_close(torch.from_numpy(found), x.grad)
