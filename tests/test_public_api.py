@@ -1,12 +1,14 @@
 """What ``import onnxtrain`` offers."""
 
 import ast
+import importlib
 import inspect
 import pathlib
 
 import pytest
 
 import onnxtrain
+import onnxtrain.api
 
 
 @pytest.mark.parametrize("name", onnxtrain.__all__)
@@ -40,3 +42,14 @@ def test_what_can_be_reached_is_listed() -> None:
 def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="module 'onnxtrain' has no attribute 'nothing'"):
         _ = onnxtrain.nothing
+
+
+def test_modules_of_the_training_api() -> None:
+    for module, name in (
+        ("checkpoint_state", "CheckpointState"),
+        ("lr_scheduler", "LinearLRScheduler"),
+        ("module", "Module"),
+        ("optimizer", "Optimizer"),
+    ):
+        found = importlib.import_module(f"onnxtrain.api.{module}")
+        assert getattr(found, name) is getattr(onnxtrain.api, name)

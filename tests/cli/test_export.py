@@ -76,6 +76,11 @@ def test_the_loss_is_not_an_output_for_inference(folder, cli):
 def test_bad_files_are_explained(trained, cli):
     assert "cannot load checkpoint" in cli("export", "none.ckpt", "model.onnx", code=1)
     assert "is not a checkpoint" in cli("export", "data.npz", "model.onnx", code=1)
+    whole = pathlib.Path("run.ckpt").read_bytes()
+    pathlib.Path("cut.ckpt").write_bytes(whole[:100])
+    output = cli("export", "cut.ckpt", "model.onnx", code=1)
+    assert "or it is damaged" in output and "comes first" not in output
+    assert "export run.ckpt model.onnx" in cli("export", "model.onnx", "run.ckpt", code=1)
     assert "there is no file" in cli("export", "run.ckpt", "none.onnx", code=1)
     assert "cannot save 'no/x'" in cli("export", "run.ckpt", "model.onnx", "--out", "no/x", code=1)
     assert "--output is for artifacts" in cli(

@@ -241,6 +241,23 @@ def test_a_run_is_only_continued_with_its_own_settings_data_and_model(folder, cl
 def test_divergence_does_not_replace_a_good_checkpoint(folder, cli):
     cli(*FIT, "--steps", "2", "--checkpoint", "run.ckpt")
     go_on = ("--steps", "9", "--checkpoint", "run.ckpt", "--resume", "--checkpoint-every", "2")
-    assert "the loss is nan" in cli(*FIT, *go_on, "--lr", "1e30", code=1)
+    output = cli(*FIT, *go_on, "--lr", "1e30", code=1)
+    assert "the loss is nan" in output and "the last checkpoint are in 'run.ckpt'" in output
     tensors, _ = read_native("run.ckpt")
     assert all(np.isfinite(tensors[f"param/{name}"]).all() for name in ("w1", "b1", "w2", "b2"))
+
+
+def test_a_run_that_fails_tells_where_its_best_weights_are(folder, cli):
+    pathlib.Path("late_fault.py").write_text(
+        "import torch.nn.functional as F\ncalls = []\n"
+        "def loss(outputs, batch):\n    calls.append(1)\n"
+        "    found = F.cross_entropy(outputs['logits'], batch['labels'])\n"
+        "    return found * (float('nan') if len(calls) > 9 else 1)\n"
+    )
+    line = ("fit", "model.onnx", "--data", "data.npz", "--loss", "late_fault:loss", "--device")
+    output = cli(*line, "cpu", "--val-split", "0.25", "--keep", "best", "--val-every", "1", code=1)
+    assert "the loss is nan" in output
+    (told,) = [line for line in output.splitlines() if "  write them with  onnxtrain " in line]
+    cli(*told.split("onnxtrain ")[1].replace("FILE.onnx", "best.onnx").split())
+    best = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load("best.onnx").graph.initializer}
+    assert all(np.isfinite(array).all() for array in best.values())

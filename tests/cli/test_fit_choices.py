@@ -223,6 +223,9 @@ def test_labels_are_checked_against_the_classes_of_the_model(folder, cli):
     assert pathlib.Path("a.onnx").read_bytes() == pathlib.Path("b.onnx").read_bytes()
     np.savez("data.npz", x=data["x"], labels=np.arange(64))
     assert "a model with 64 scores" in cli(*FIT, "--steps", "1", code=1)
+    np.savez("data.npz", x=data["x"], labels=np.where(data["x"][:, 0] > 0, -1, data["labels"]))
+    output = cli(*FIT, "--steps", "1", code=1)
+    assert "onnxblock.loss.CrossEntropyLoss(ignore_index=-1)" in output
 
 
 def test_a_run_keeps_its_precision(folder, cli):

@@ -207,6 +207,8 @@ def test_own_data_is_used_and_the_rest_made_up(folder, cli):
     blind = cli("gradcheck", "two.onnx", "--data", "own.npz", "--rows", 2)
     row = next(line.split() for line in blind.splitlines() if line.split()[:1] == ["w"])
     assert row[2:] == ["0", "0", "0.0e+00"]
+    np.savez("train.npz", x=np.ones((3, 2)), labels=np.zeros(3, int))  # as fit takes it
+    assert "input 'x': 3x2" in cli("gradcheck", "two.onnx", "--data", "train.npz")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,12 @@ def test_bytes_that_are_no_model_are_refused(data: bytes) -> None:
         load_model(data)
 
 
+def test_an_empty_file_is_called_empty(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(ModelError, match="is not an ONNX model: it is empty"):
+        load_model(tmp_path / "model.onnx")
+
+
 def test_a_truncated_file_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "m.onnx"
     whole = proto(TEXT).SerializeToString()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onnxtrain.api import CheckpointState
-from onnxtrain.errors import CheckpointError, ParameterError
+from onnxtrain.errors import CheckpointError, OptionError, ParameterError
 from onnxtrain.formats import odtc
 from onnxtrain.training.checkpoint import Parameter
 from training.small import (
@@ -142,13 +142,17 @@ def test_other_properties_are_a_type_error_and_missing_ones_a_key_error(state):
         _ = state.properties["list"]
 
 
-def test_a_property_that_the_file_cannot_hold_is_refused_before_anything_is_written(
-    state, tmp_path
-):
-    state.properties["far"] = 2**70
-    with pytest.raises(CheckpointError, match="far"):
-        CheckpointState.save_checkpoint(state, tmp_path / "saved")
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("value", [2**70, 1e300, "\ud800"], ids=["int", "float", "text"])
+def test_a_property_that_the_file_cannot_hold_is_refused_at_once(state, tmp_path, value):
+    with pytest.raises(CheckpointError, match=r"property 'far'|cannot be stored as UTF-8"):
+        state.properties["far"] = value
+    assert "far" not in state.properties
+    CheckpointState.save_checkpoint(state, tmp_path / "saved")
+
+
+def test_what_is_saved_is_a_state(state, tmp_path):
+    with pytest.raises(OptionError, match=r"save_checkpoint\(state, path\)"):
+        CheckpointState.save_checkpoint(str(tmp_path / "saved"), state)
 
 
 @pytest.mark.parametrize("kind", [str, os.fspath, lambda path: path], ids=["str", "fspath", "Path"])

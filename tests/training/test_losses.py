@@ -300,3 +300,24 @@ def test_a_function_gets_outputs_that_are_tensors_of_numbers():
     trainer = Trainer(of, loss=loss, device="cpu")
     trainer.step({"x": np.ones([3, 2], np.float32)})
     assert seen == [["y", "best"]]
+
+
+@pytest.mark.parametrize("given", [None, 3, (), ("y", 1)], ids=repr)
+def test_a_block_must_name_its_result(given):
+    class Silent(onnxblock.Block):
+        def build(self, output):
+            del output
+            return given
+
+    with pytest.raises(LossError, match=r"build of Silent returned .*\n  return the name of"):
+        trainer_of(loss=Silent())
+
+
+def test_a_loss_of_an_operator_that_nobody_knows():
+    class Unknown(onnxblock.Block):
+        def build(self, output):
+            self.base.graph.node.append(onnx.helper.make_node("Frob", [output], ["loss"]))
+            return "loss"
+
+    with pytest.raises(LossError, match=r"type of loss 'loss' of ai\.onnx::Frob is not known"):
+        trainer_of(loss=Unknown())

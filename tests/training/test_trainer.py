@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -374,6 +376,20 @@ def test_a_misspelt_input_is_noticed():
     with pytest.raises(FeedError, match=r"no 'labels'\n  it has    x\n  it needs  x, labels"):
         trainer.step({"x": BATCH["x"]})
     assert trainer.steps == 0
+
+
+def test_parameters_can_be_assigned():
+    trainer = trainer_of()
+    kept = copy.deepcopy(trainer.parameters)
+    for given in (np.zeros(3, np.float32), torch.ones(3)):
+        trainer.parameters["fc2.bias"] = given
+        assert trainer.parameters["fc2.bias"].tolist() == given.tolist()
+    with pytest.raises(ParameterError, match=r"'fc2.bias' is torch.float32 \[3\], cannot take"):
+        trainer.parameters["fc2.bias"] = np.zeros(4, np.float32)
+    with pytest.raises(ParameterError, match="there is no parameter 'fc3'"):
+        trainer.parameters["fc3"] = np.zeros(3, np.float32)
+    trainer.parameters.update(kept)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in trainer.parameters.items())
 
 
 def test_what_is_no_loss():

@@ -64,5 +64,7 @@ def test_inputs_without_a_value_stay_inputs():
 
 
 def test_an_unknown_output_is_named():
-    with pytest.raises(GraphError, match="no value 'z' to return\n  outputs  loss"):
+    with pytest.raises(
+        GraphError, match="no value 'z' to return\n  outputs  loss\n  inner values  y"
+    ):
         extract(evaluation(), ["z"], VALUES)

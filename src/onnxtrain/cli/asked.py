@@ -120,6 +120,7 @@ def _check(run: Run) -> None:
             ("--keep best", run.keep == "best"),
             ("--metric", bool(run.metric)),
             ("--monitor", run.monitor != "val_loss"),
+            ("--val-every", run.val_every > 0),
         ):
             if used:
                 raise OnnxTrainError(

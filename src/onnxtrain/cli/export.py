@@ -59,10 +59,14 @@ def export(
             )
     kind = looks_like(checkpoint)
     if kind is None:
-        swapped = f" {model} {checkpoint}" if checkpoint.suffix == ".onnx" else " run.ckpt MODEL"
+        if model.is_file() and looks_like(model) is not None:
+            raise CheckpointError(
+                f"'{checkpoint}' is not a checkpoint\n"
+                f"  the checkpoint comes first:  onnxtrain export {model} {checkpoint}"
+            )
         raise CheckpointError(
-            f"'{checkpoint}' is not a checkpoint\n"
-            f"  the checkpoint comes first:  onnxtrain export{swapped}"
+            f"'{checkpoint}' is not a checkpoint, or it is damaged\n"
+            f"  give one that fit or CheckpointState wrote:  onnxtrain export CHECKPOINT {model}"
         )
     if kind == "native":
         if output:

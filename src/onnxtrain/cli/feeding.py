@@ -63,12 +63,12 @@ def feeding(trainer: Trainer, asked: Run, goal: Goal) -> Feeding:
     arrays = _arrays(asked.data, trainer, asked, goal, slots, classes)
     firsts = {slot.shape[0] for slot in slots if slot.shape}
     size, fixed = batch_size(firsts, asked.batch_size)
-    _check_size(arrays, asked.batch_size)
     held: dict[str, Any] = {}
     if asked.val_data:
         held = _arrays(asked.val_data, trainer, asked, goal, slots, classes)
     elif asked.val_split:
         arrays, held = split(arrays, asked.val_split, asked.seed)
+    _check_size(arrays, asked.batch_size)
     return Feeding(
         _batches(arrays, size * asked.accumulate, asked.seed, size if fixed else None),
         size,
@@ -89,7 +89,8 @@ def _arrays(
     pictures = Pictures(
         asked.image_size, not asked.image_stretch, asked.image_mean, asked.image_std
     )
-    data = complete(read(source, slots, pictures, asked.ignore), asked.missing)
+    option = "--data" if source is asked.data else "--val-data"
+    data = complete(read(source, slots, pictures, asked.ignore, option), asked.missing)
     others = _for_function(data, slots, classes) if goal.is_function else {}
     left = {name: array for name, array in data.values.items() if name not in others}
     with hinted(trainer, goal):

@@ -110,7 +110,12 @@ def run(asked: Run, ranks: Ranks) -> None:
     if ranks.first:
         with shown.writing():
             _announce(asked, loop, fed)
-    received = loop.run(shown)
+    try:
+        received = loop.run(shown)
+    except Exception:
+        if ranks.first and (left := _left(asked, loop)):
+            typer.echo(left, err=True)
+        raise
     if received is not None:
         _stopped(loop, received)
     if asked.checkpoint is not None:
@@ -142,6 +147,21 @@ def _stopped(loop: Loop, received: signal.Signals) -> NoReturn:
             err=received == CLOSED,
         )
     raise typer.Exit(128 + received)
+
+
+def _left(asked: Run, loop: Loop) -> str | None:
+    """Which weights of a run that failed there are, and how to get at them."""
+    watch = loop.watch
+    if loop.best is not None and watch is not None and watch.best is not None:
+        found, place = f"the best weights so far, of step {watch.step},", loop.best
+    elif loop.every and loop.checkpoint.exists():
+        found, place = "the weights of the last checkpoint", loop.checkpoint
+    else:
+        return None
+    return (
+        f"{found} are in '{place}'\n"
+        f"  write them with  onnxtrain export {place} {asked.model} --out FILE.onnx"
+    )
 
 
 def _finish(asked: Run, loop: Loop) -> None:

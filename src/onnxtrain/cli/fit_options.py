@@ -167,7 +167,7 @@ KeepWhich = Annotated[
     Keep | None,
     typer.Option(help="Write the last or the best weights.  [default: best with --patience]"),
 ]
-WeightDecay = Annotated[float, typer.Option(min=0.0, help="Decay of adamw.")]
+WeightDecay = Annotated[float, typer.Option(min=0.0, help="Decay of the weights.")]
 ClipGradNorm = Annotated[
     float | None, typer.Option(min=0.0, help="Largest norm of all gradients together.")
 ]

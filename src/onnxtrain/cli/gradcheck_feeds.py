@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.cli.checked_model import Array, CheckedModel
 from onnxtrain.data import read
+from onnxtrain.data.arrays import LABELS
 from onnxtrain.errors import FeedError
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.drawing import draw, draw_feeds
@@ -53,6 +54,8 @@ def _given(
     inputs: Mapping[str, ir.Value],
     path: pathlib.Path,
 ) -> dict[str, Array]:
+    """Arrays by input; targets, which a file for ``fit`` has as well, are left out."""
+    arrays = {n: array for n, array in arrays.items() if n in inputs or n not in LABELS}
     if unknown := sorted(arrays.keys() - inputs.keys()):
         raise FeedError(
             f"the model has no input '{unknown[0]}' for the array of '{path}'\n"

@@ -108,6 +108,12 @@ def _cure(name: str, low: int, high: int, count: int, first: int) -> str:
         )
     if high - low < count:
         return f"the data counts from {low + first}: add --first-label {low + first}"
+    if low < 0 and not first and high < count:
+        return (
+            "labels below 0 are of no class: leave such samples out, or let them not count with "
+            "--loss module:name\n  where the module has  "
+            f"name = onnxblock.loss.CrossEntropyLoss(ignore_index={low})"
+        )
     return (
         f"take another array with --map {name}=ARRAY, or a model with {high - low + 1} scores "
         "for a sample"

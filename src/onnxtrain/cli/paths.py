@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from onnxtrain.cli.asked import Run
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
+_EXAMPLES = {
+    "--out": "trained.onnx",
+    "--checkpoint": "run.ckpt",
+    "--log": "run.jsonl",
+    "--report": "run.html",
+    "--plot": "curves.png",
+}
+"""Files to name in a message about an option."""
 
 
 def check(asked: Run) -> None:
@@ -25,10 +33,9 @@ def check(asked: Run) -> None:
     """
     _check_model(asked.model)
     _check_checkpoint(asked)
-    written = (*targets(asked.out), asked.checkpoint_path, asked.log, asked.report, asked.plot)
-    for file in written:
+    for name, file in _written(asked):
         if file is not None:
-            _check_target(file, asked)
+            _check_target(file, asked, _EXAMPLES[name])
     _check_apart(asked)
     if asked.plot is not None and asked.plot.suffix.lower() not in PICTURES:
         raise OnnxTrainError(
@@ -80,11 +87,22 @@ def _check_checkpoint(asked: Run) -> None:
         )
 
 
-def _check_target(file: pathlib.Path, asked: Run) -> None:
+def _written(asked: Run) -> list[tuple[str, pathlib.Path | None]]:
+    """Files that a run writes, with the options that name them."""
+    return [
+        *(("--out", file) for file in targets(asked.out)),
+        ("--checkpoint", asked.checkpoint_path),
+        ("--log", asked.log),
+        ("--report", asked.report),
+        ("--plot", asked.plot),
+    ]
+
+
+def _check_target(file: pathlib.Path, asked: Run, example: str) -> None:
     folder = file.absolute().parent
     if file.is_dir():
         raise OnnxTrainError(
-            f"cannot write '{file}': it is a folder\n  name a file, say {file / 'trained.onnx'}"
+            f"cannot write '{file}': it is a folder\n  name a file, say {file / example}"
         )
     if not folder.is_dir():
         raise OnnxTrainError(
@@ -92,7 +110,7 @@ def _check_target(file: pathlib.Path, asked: Run) -> None:
         )
     if file.exists() and not file.is_file():
         raise OnnxTrainError(
-            f"cannot write '{file}': it is a device, not a file\n  name a file, say trained.onnx"
+            f"cannot write '{file}': it is a device, not a file\n  name a file, say {example}"
         )
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -111,13 +129,7 @@ def _check_target(file: pathlib.Path, asked: Run) -> None:
 
 def _check_apart(asked: Run) -> None:
     """Two files of a run under one name: the second would replace the first."""
-    named = [
-        *(("--out", file) for file in targets(asked.out)),
-        ("--checkpoint", asked.checkpoint_path),
-        ("--log", asked.log),
-        ("--report", asked.report),
-        ("--plot", asked.plot),
-    ]
+    named = _written(asked)
     if asked.keeps_best:
         named.append(("the best checkpoint", asked.best_path))
     seen: dict[pathlib.Path, str] = {}

@@ -36,10 +36,13 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; its errors are printed without a trace.
 
-        An ``OnnxTrainError`` exits with 1, a line that cannot be understood with 2.
+        An ``OnnxTrainError`` exits with 1, a line that cannot be understood with 2. What a function
+        of the user raises is told with its place there.
         """
         try:
             return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
         except UsageError as error:
             if told_rank() == 0:
                 fail(
@@ -51,10 +54,20 @@ class Verbs(TyperGroup):
         except OnnxTrainError as error:
             if self.debug:
                 raise
-            fail(str(error) if told_rank() == 0 else _aside(error))
+            _tell(str(error))
+            raise typer.Exit(1) from None
+        except Exception as error:
+            from onnxtrain.data.calls import place_of
+
+            place = place_of(error)
+            if self.debug or place is None:
+                raise
+            kind = type(error).__name__
+            _tell(f"{kind}: {error}\n  {place}\n  add {DEBUG} for the whole trace")
             raise typer.Exit(1) from None
 
 
-def _aside(error: OnnxTrainError) -> str:
-    """An error of another process than the first one, which tells more."""
-    return f"process {told_rank()}: {str(error).splitlines()[0]}"
+def _tell(text: str) -> None:
+    """Print an error; other processes than the first one, which tells more, give a line."""
+    rank = told_rank()
+    fail(text if rank == 0 else f"process {rank}: {text.splitlines()[0]}")

@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from onnxtrain.data.arrays import Array, Arrays, Slot
 from onnxtrain.errors import FeedError
 
 _CALL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_ASKED_FOR: set[str] = set()
+"""Modules that users have named."""
 
 
 def is_call(text: str) -> bool:
@@ -32,8 +35,11 @@ def find(text: str) -> Callable[..., Any]:
     name, _, path = text.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _ASKED_FOR.add(name)
     try:
         found: Any = importlib.import_module(name)
+    except SyntaxError as error:
+        raise FeedError(f"module '{name}' of '{text}' cannot be imported: {error}") from error
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise FeedError(f"module '{name}' of '{text}' cannot be imported: {error}") from error
@@ -52,6 +58,18 @@ def find(text: str) -> Callable[..., Any]:
         raise FeedError(f"'{text}' is a {type(found).__name__}, not a function")
     function: Callable[..., Any] = found
     return function
+
+
+def place_of(error: BaseException) -> str | None:
+    """Where an error left a module that a user has named; none if it comes from elsewhere."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [
+        i for i, (frame, _) in enumerate(frames) if frame.f_globals.get("__name__") in _ASKED_FOR
+    ]
+    if not own:
+        return None
+    found = traceback.extract_tb(error.__traceback__)[own[-1]]
+    return f"{os.path.relpath(found.filename)}:{found.lineno}, in {found.name}:  {found.line}"
 
 
 def read(text: str, slots: Sequence[Slot]) -> Arrays:

@@ -22,6 +22,7 @@ def read(
     slots: Sequence[Slot] = (),
     pictures: images.Pictures | None = None,
     ignored: Collection[str] = (),
+    option: str = "--data",
 ) -> Arrays:
     """The data of a source; what is large stays on the disk until it is asked for.
 
@@ -32,6 +33,7 @@ def read(
         slots: What the data is for; images and functions are read to fit it.
         pictures: How images become arrays.
         ignored: Names of arrays and columns that are left out.
+        option: What names the source on a command line, for messages.
 
     Raises:
         FeedError: if the source is missing, damaged or of another kind, or if the files of a
@@ -45,6 +47,8 @@ def read(
             found = images.read(place, slots, pictures or images.Pictures())
             return _without(found, ignored)
         return _read_folder(place, ignored)
+    if not place.exists():
+        raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place, option)}")
     return _read_file(place, ignored)
 
 
@@ -55,7 +59,7 @@ def _without(data: Arrays, ignored: Collection[str]) -> Arrays:
 
 def _read_file(place: pathlib.Path, ignored: Collection[str]) -> Arrays:
     reader = _READERS.get(place.suffix.lower())
-    if reader is None and place.exists():
+    if reader is None:
         cure = _CURES.get(place.suffix.lower())
         raise FeedError(
             f"cannot read data from '{place}': its kind is not known\n"
@@ -64,18 +68,14 @@ def _read_file(place: pathlib.Path, ignored: Collection[str]) -> Arrays:
             + ("" if cure is None else f"\n  {cure.format(place)}")
         )
     try:
-        if reader is None:
-            raise FileNotFoundError
         if place.suffix.lower() in _TABLES:
             return reader(place, ignored)  # type: ignore[no-any-return]
         return _without(reader(place), ignored)
-    except FileNotFoundError:
-        raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place)}") from None
     except OSError as error:
         raise FeedError(f"cannot read data from '{place}': {error.strerror or error}") from error
 
 
-def _nearby(place: pathlib.Path) -> str:
+def _nearby(place: pathlib.Path, option: str) -> str:
     """What could have been meant instead of a file that is not there."""
     folder = place.parent
     if not folder.is_dir():
@@ -83,7 +83,7 @@ def _nearby(place: pathlib.Path) -> str:
     found = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
     close = difflib.get_close_matches(place.name, found, n=1)
     if close:
-        return f"\n  did you mean  --data {folder / close[0]}"
+        return f"\n  did you mean  {option} {folder / close[0]}"
     more = ", ..." if len(found) > 8 else ""
     return f"\n  '{folder}' has  {', '.join(found[:8])}{more}" if found else ""
 

@@ -86,6 +86,13 @@ def seed_of(graph: ir.Graph, loss: ir.Value) -> ir.Value:
     Raises:
         LossError: if the loss is neither a floating point scalar nor the signal of a Send.
     """
+    if loss.type is None:
+        node = loss.producer()
+        operator = "" if node is None else f" of {node.domain or 'ai.onnx'}::{node.op_type}"
+        raise LossError(
+            f"the type of loss '{loss.name}'{operator} is not known\n"
+            "  name an operator that ONNX has, or declare the type in graph.value_info"
+        )
     if not can_carry_gradient(loss) and not is_signal(loss):
         raise LossError(f"loss '{loss.name}' is not a floating point tensor")
     dims = [] if loss.shape is None else list(loss.shape)

@@ -118,6 +118,8 @@ def _read(path: pathlib.Path) -> bytes:
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{what} is not an ONNX model: it is empty")
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 
@@ -10,6 +12,7 @@ from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.operators import (
     Abs,
     Add,
+    Binary,
     Div,
     Equal,
     Exp,
@@ -253,6 +256,27 @@ class Linear(Block):
         scale = {"alpha": float(self.alpha), "beta": float(self.beta)}
         edit.add_node(self.base, "Gemm", inputs, [output], attributes=scale)
         return output
+
+
+class _UnaryOp(Operator):
+    """An operator of one value by its name: what blocks for onnxruntime-training derive from."""
+
+    def __init__(self, op_name: str, **attributes: Any) -> None:
+        super().__init__()
+        self.op_type = self._op_name = op_name
+        self._attributes = attributes
+
+    def build(self, input_name: str) -> str:
+        """Transform one value."""
+        return self._add([input_name], attributes=self._attributes)
+
+
+class _BinaryOp(Binary):
+    """An operator of two values by its name: what blocks for onnxruntime-training derive from."""
+
+    def __init__(self, op_name: str) -> None:
+        super().__init__()
+        self.op_type = self._op_name = op_name
 
 
 def _floats(values: list[float] | None) -> list[float] | None:

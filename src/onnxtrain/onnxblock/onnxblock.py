@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
@@ -131,14 +131,16 @@ def as_tuple(block: Block, names: Any) -> tuple[str, ...]:
     """What a block gave, one name or several, as a tuple.
 
     Raises:
-        TypeError: if it gave none.
+        TypeError: if it gave no name, or something else.
     """
-    if not names:
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    found = tuple(names) if several else (names,)
+    if not found or not all(isinstance(name, str) for name in found):
         raise TypeError(
             f"build of {type(block).__name__} returned {names!r}\n"
             "  return the name of its result or a tuple of names"
         )
-    return (names,) if isinstance(names, str) else tuple(names)
+    return found
 
 
 def warn_of(unknown: Sequence[str]) -> None:

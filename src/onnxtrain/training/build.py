@@ -20,6 +20,7 @@ from onnxtrain.graph.unnamed import name_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs
 from onnxtrain.kernels.dtypes import tensor_of
+from onnxtrain.onnxblock.onnxblock import as_tuple
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.graft import grafted
@@ -204,15 +205,14 @@ def _with_loss(
     proto = skeleton(model, small=math.inf)
     with onnxblock.base(proto) as accessor, accessor.building():
         try:
-            result = block(*outputs)
+            names = as_tuple(block, block(*outputs))
         except OnnxTrainError:
             raise
         except Exception as error:
             raise LossError(
                 f"loss '{name}' cannot be built on {', '.join(map(repr, outputs))}: {error}"
             ) from error
-        names = [result] if isinstance(result, str) else list(result)
-        return grafted(model, proto, accessor.model), names
+        return grafted(model, proto, accessor.model), list(names)
 
 
 def build_optimizer(

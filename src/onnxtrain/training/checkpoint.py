@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from onnxtrain.errors import CheckpointError, ParameterError
+from onnxtrain.errors import CheckpointError, OptionError, ParameterError
 from onnxtrain.formats import odtc
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 
@@ -127,6 +127,25 @@ class Parameters:
         ]
 
 
+class Tensors(dict[str, torch.Tensor]):
+    """Live tensors of the trained parameters by name; assigning overwrites a value in place."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__((p.name, p.tensor) for p in parameters.in_order(trainable=True))
+        self._parameters = parameters
+
+    def __setitem__(self, name: str, value: npt.ArrayLike | torch.Tensor) -> None:
+        self._parameters[name] = value
+
+    def update(self, *values: Any, **named: Any) -> None:
+        """Overwrite several values."""
+        for name, value in dict(*values, **named).items():
+            self[name] = value
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, torch.Tensor]]]:
+        return dict, (dict(self),)
+
+
 class Properties:
     """The user's own values: whole numbers, floating point numbers and strings."""
 
@@ -143,6 +162,7 @@ class Properties:
             value = value.item()
         if not isinstance(value, (int, float, str)):
             raise TypeError(f"property '{name}' must be int, float or str, not {type(value)}")
+        odtc.check_property(name, value)  # not hours later, when the state is saved
         self._items[name] = int(value) if isinstance(value, bool) else value
 
     def __contains__(self, name: object) -> bool:
@@ -220,7 +240,15 @@ class CheckpointState:
         """Write a checkpoint file; a crash at any moment leaves the old one or the new one.
 
         Of a nominal state that is names, types and properties; it has no optimizer state.
+
+        Raises:
+            OptionError: if it is not given a state.
         """
+        if not isinstance(state, CheckpointState):
+            raise OptionError(
+                f"what is saved is a CheckpointState, not {state!r}\n"
+                "  give  CheckpointState.save_checkpoint(state, path)"
+            )
         nominal = state.parameters.nominal
         data = odtc.CheckpointData(
             trainable=_arrays(state.parameters.in_order(trainable=True)),

@@ -31,6 +31,7 @@ from onnxtrain.training.build import (
     build_training,
     working_copy,
 )
+from onnxtrain.training.checkpoint import Tensors
 from onnxtrain.training.given import check_numbers, check_options
 from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
@@ -179,8 +180,8 @@ class Trainer:
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
-        """The trained parameters: live tensors by name."""
-        return {p.name: p.tensor for p in self.state.parameters.in_order(trainable=True)}
+        """The trained parameters: live tensors by name; assigning overwrites a value in place."""
+        return Tensors(self.state.parameters)
 
     @property
     def device(self) -> torch.device:

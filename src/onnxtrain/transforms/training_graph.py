@@ -31,6 +31,8 @@ SCALE_INPUT = "loss_scale"
 """The gradient of the loss, where that is an input: all gradients are multiplied by it."""
 _CONSTANTS_SINCE = 4
 """The first IR version whose initializers need not be inputs too."""
+_SHOWN = 8
+"""How many inner values a message names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,12 +186,21 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     known.update(graph.initializers)
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
-            f"the graph has no value {', '.join(map(repr, unknown))} to return\n"
-            f"  outputs  {', '.join(str(v.name) for v in graph.outputs)}"
+            f"the graph has no value {', '.join(map(repr, unknown))} to return\n{_have(graph)}"
         )
     graph.outputs.clear()
     graph.outputs.extend(known[name] for name in names)
     remove_dead(graph)
+
+
+def _have(graph: ir.Graph) -> str:
+    """The values that could be outputs: the latest first, which are what one mostly wants."""
+    inner = [str(v.name) for node in graph for v in node.outputs if v.name]
+    inner = [name for name in reversed(inner) if name not in {v.name for v in graph.outputs}]
+    more = f" and {len(inner) - _SHOWN} more" if len(inner) > _SHOWN else ""
+    lines = [f"  outputs  {', '.join(str(v.name) for v in graph.outputs)}"]
+    lines += [f"  inner values  {', '.join(inner[:_SHOWN])}{more}"] if inner else []
+    return "\n".join(lines)
 
 
 def differentiate(

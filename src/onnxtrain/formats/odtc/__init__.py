@@ -15,10 +15,20 @@ __all__ = [
     "EXTERNAL_THRESHOLD",
     "CheckpointData",
     "OptimizerGroup",
+    "check_property",
     "read_checkpoint",
     "read_checkpoint_bytes",
     "write_checkpoint",
 ]
+
+
+def check_property(name: str, value: int | float | str) -> None:
+    """Refuse a property that no checkpoint can hold.
+
+    Raises:
+        CheckpointError: if its name or its value does not fit.
+    """
+    encode(CheckpointData(properties={name: value}), EXTERNAL_THRESHOLD)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> CheckpointData:

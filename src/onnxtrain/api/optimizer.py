@@ -1,0 +1,5 @@
+"""Where onnxruntime-training keeps Optimizer; the same as in ``onnxtrain.api``."""
+
+from onnxtrain.training.optimizer import Optimizer
+
+__all__ = ["Optimizer"]
