@@ -54,6 +54,19 @@ def test_state_is_updated_after_it_was_read() -> None:
     assert state.tolist() == [2, 2]
 
 
+def test_state_that_is_updated_twice_is_updated_in_the_order_of_the_graph() -> None:
+    made = plan(
+        """(float[2] s, float[2] d) => (float[2] n) {
+            m = test.ops.Accumulate(s, d)  z = Neg(m)  n = test.ops.Accumulate(s, z)
+        }""",
+        state=("s",),
+    )
+    assert order(made) == ["Accumulate", "Neg", "Accumulate"]
+    state = torch.ones(2)
+    (result,) = Program(made, torch.device("cpu"), {"s": state})(torch.full((2,), 2.0))
+    assert result.tolist() == state.tolist() == [0, 0]
+
+
 def test_without_state_nothing_is_overwritten() -> None:
     text = "(float[2] s, float[2] d) => (float[2] n) { n = test.ops.Accumulate(s, d) }"
     fed = torch.ones(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from onnxtrain.errors import GraphError
 from onnxtrain.runtime.lifetimes import Storages
@@ -54,15 +55,23 @@ def _overwritten(step: Step) -> set[str]:
     kernel = step.kernel
     if not (kernel.mutates or kernel.updates or step.out):
         return set()
-    changed = set(kernel.mutates)
-    if step.keywords.get("update") == "True":
-        changed |= set(kernel.updates)
-    names = {
+    names = _inputs(step, kernel.mutates) | _updated(step)
+    return names | ({step.out} if step.out else set())
+
+
+def _updated(step: Step) -> set[str]:
+    """State that a step updates; the next one that updates it goes on from the new value."""
+    bound = step.keywords.get("update") == "True"
+    return _inputs(step, step.kernel.updates) if bound else set()
+
+
+def _inputs(step: Step, parameters: Collection[str]) -> set[str]:
+    """Names that a step reads as some parameters of its kernel."""
+    return {
         name
         for position, name in enumerate(step.reads)
-        if name is not None and kernel.input_name(position) in changed
+        if name is not None and step.kernel.input_name(position) in parameters
     }
-    return names | ({step.out} if step.out else set())
 
 
 class _Spans:
@@ -74,7 +83,7 @@ class _Spans:
         self.last: dict[str, int] = {}
         for index, step in enumerate(block.steps):
             self.defined.update(dict.fromkeys(step.written, index))
-            self.last.update(dict.fromkeys(step.reads_all, index))
+            self.last.update(dict.fromkeys(step.reads_all - _updated(step), index))
         self.last.update({name: len(block.steps) for name in block.results})
         self.by_root: dict[str, list[str]] = defaultdict(list)
         for name in self.last:

@@ -16,6 +16,8 @@ Pair = tuple[ir.Node, Kernel]
 def scheduled(pairs: list[Pair], graph: ir.Graph, state: Collection[str]) -> list[Pair]:
     """Live nodes in an order that keeps data flow and puts a mutation after every other read.
 
+    Several nodes that update one tensor of the state do so in the order of the graph.
+
     Raises:
         GraphError: if some node needs both the old and the new value of a mutated tensor in a
             way that no order can give.
@@ -29,7 +31,10 @@ def scheduled(pairs: list[Pair], graph: ir.Graph, state: Collection[str]) -> lis
         earlier = {place[producer] for producer in producers if producer in place}
         if kernel.mutates or kernel.updates:
             for value in _overwritten(node, kernel, state):
-                earlier |= {place[reader] for reader in _readers(value, node, kernels)}
+                for reader in _readers(value, node, kernels):
+                    again = value in _updated(reader, kernels[reader], state)
+                    if not again or place[reader] < place[node]:
+                        earlier.add(place[reader])
         after.append(earlier)
     if all(max(earlier, default=-1) < index for index, earlier in enumerate(after)):
         return pairs
@@ -63,26 +68,37 @@ def _all_inputs(node: ir.Node) -> list[ir.Value]:
 
 
 def _overwritten(node: ir.Node, kernel: Kernel, state: Collection[str]) -> list[ir.Value]:
-    found = []
-    for index, value in enumerate(node.inputs):
-        if value is None:
-            continue
-        name = kernel.input_name(index)
-        if name in kernel.mutates or (name in kernel.updates and value.name in state):
-            found.append(value)
-    return found
+    mutated = [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and kernel.input_name(index) in kernel.mutates
+    ]
+    return mutated + _updated(node, kernel, state)
+
+
+def _updated(node: ir.Node, kernel: Kernel, state: Collection[str]) -> list[ir.Value]:
+    """Tensors of the state that a node writes a new value into."""
+    return [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and value.name in state and kernel.input_name(index) in kernel.updates
+    ]
 
 
 def _readers(value: ir.Value, writer: ir.Node, kernels: Mapping[ir.Node, Kernel]) -> set[ir.Node]:
     """Nodes beside the writer that read a value, or something that may be a view of it."""
     found: set[ir.Node] = set()
+    seen: set[tuple[ir.Node, int]] = set()
     waiting = [value]
     while waiting:
         for node, index in waiting.pop().uses():
             if node is writer or node not in kernels:
                 continue
-            if kernels[node].input_name(index) in kernels[node].view and node not in found:
-                waiting += node.outputs
+            name, views = kernels[node].input_name(index), kernels[node].view
+            if name in views and (node, index) not in seen:
+                seen.add((node, index))
+                which = views[name]
+                waiting += [v for i, v in enumerate(node.outputs) if which is None or i in which]
             found.add(node)
     return found
 

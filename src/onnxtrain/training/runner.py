@@ -23,6 +23,7 @@ from onnxtrain.training.targets import Targets, target_names
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
+from onnxtrain.transforms.shared_statistics import read_at_their_source
 from onnxtrain.transforms.training_graph import (
     BUFFER_SUFFIX,
     FLAG_SUFFIX,
@@ -92,6 +93,7 @@ class Runner:
         )
         on_gpu = device.type == "cuda"
         compiled = on_gpu if options.compiled is None else options.compiled
+        read_at_their_source(model)
         join(model, on_gpu=on_gpu, compiled=compiled)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}

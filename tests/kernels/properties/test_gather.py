@@ -370,3 +370,12 @@ def test_an_index_out_of_range_is_named_and_touches_nothing(
         WRONG[op](data.tensor, index.tensor)
         torch.cuda.synchronize()
     assert not data.touched() and not index.touched()
+
+
+def test_the_gradient_of_slices_that_were_broadcast_is_summed():
+    """As of a table of positions in artifacts of onnxruntime-training 1.19.2."""
+    index, dy = torch.tensor([[2, 0, 2]]), torch.arange(24.0).reshape(4, 3, 2)
+    expected = gather_grad([5, 2], index, dy.sum(0, keepdim=True))
+    assert torch.equal(gather_grad([5, 2], index, dy), expected)
+    with pytest.raises(ValueError, match=r"dY has 16 elements, a gather of \[1, 3\] indices"):
+        gather_grad([5, 2], index, torch.zeros(4, 2, 2))

@@ -44,9 +44,16 @@ def shrunken_gather(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 @kernel("GatherGrad", domain=MS, host=["shape"], T=FLOATS, Tind=INTS)
 def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0) -> Tensor:
-    """dx[b, indices[k], e] += dy[b, k, e], always in the same order."""
+    """dx[b, indices[k], e] += dy[b, k, e], always in the same order.
+
+    dy may be that of a value that the slices were broadcast to: onnxruntime-training 1.19.2 leaves
+    out the sum over such axes where it does not know their sizes, as for tables of positions.
+    """
     axis = axis_of(axis, len(shape))
     outer, size, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    picked_shape = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    if dy.shape != picked_shape and _broadcasts(picked_shape, dy.shape):
+        dy = dy.sum_to_size(picked_shape)
     if outer * indices.numel() * inner != dy.numel():
         raise ValueError(
             f"dY has {dy.numel()} elements, a gather of {list(indices.shape)} indices "
@@ -73,6 +80,12 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         ordered=True,
     )
     return total.reshape(size, outer, inner).transpose(0, 1).reshape(shape)
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a tensor of the one shape can be broadcast to the other."""
+    behind = to[len(to) - len(shape) :]
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape, behind, strict=True))
 
 
 @kernel("GatherGradAdd", domain=OWN, T=FLOATS, Tind=INTS, inplace=["base"])
