@@ -242,10 +242,10 @@ class Unlike(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(8)
-        self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8))
+        self.head = nn.Sequential(nn.LayerNorm(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.norm(x)) * 2 + self.head(x)
+        return (torch.tanh(self.norm(x).mT) * 2 + torch.sin(self.head(x).mT)).mT
 
 
 class Parts(nn.Module):

@@ -55,6 +55,16 @@ class Joined(Detached):
         return torch.where(x > 0, y, z.detach()) + rows.unflatten(1, (3, 4)).prod(1)
 
 
+class Several(Detached):
+    """Calls of which several nodes are made."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = torch.sin(self.first(x)), torch.sigmoid(self.second(x))
+        y = torch.sub(y, z.detach(), alpha=2) + torch.lerp(y.detach(), z, 0.25)
+        y = torch.atan2(y, z.detach() + 1) + torch.addcmul(z.detach(), y, y, value=0.5)
+        return nn.functional.layer_norm(y, (4,), z[0].detach()) + torch.atan2(y.detach(), z)
+
+
 class Weights(Detached):
     """A weight that one of its readers does not train."""
 
@@ -72,7 +82,7 @@ def exported(module: nn.Module, x: torch.Tensor, **options: object) -> bytes:
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": False}, {"dynamic_shapes": ({0: "n"},)}])
-@pytest.mark.parametrize("make", [Straight, Itself, Layers, Joined, Weights])
+@pytest.mark.parametrize("make", [Straight, Itself, Layers, Joined, Several, Weights])
 def test_gradients_are_those_of_torch(make: type[nn.Module], options: dict[str, object]) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.randn(2, 3, 4)
@@ -85,6 +95,24 @@ def test_gradients_are_those_of_torch(make: type[nn.Module], options: dict[str, 
         assert found.keys() == expected.keys()
         for name, wanted in expected.items():
             torch.testing.assert_close(found[name], wanted)
+
+
+class Unclear(Detached):
+    """One call that is given a value twice, once detached."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = self.first(x), torch.sin(self.second(x.detach().flip(0)))
+        return torch.addcmul(z.detach(), y, z)
+
+
+def test_what_a_file_does_not_tell_is_named() -> None:
+    x = torch.randn(3, 4)
+    with pytest.warns(UserWarning, match="'addcmul'") as found:
+        Trainer(exported(Unclear(), x), loss="mse", device="cpu")
+    assert [one.filename for one in found] == [__file__] and "flip" not in str(found[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trainer(exported(Unclear(), x, optimize=False), loss="mse", device="cpu")
 
 
 def test_the_gradient_of_an_input_stops_there_too() -> None:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import inputs_of, number_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.traced import is_clamp, is_flat_at_bounds
 
 
 @gradient("Where")
@@ -20,10 +21,14 @@ def where(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Max", "Min")
 def extreme(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy to the largest (smallest) operand; operands that tie share it evenly."""
+    """dy to the largest (smallest) operand; those that tie share it evenly, unless torch clamps."""
     xs = operands(node)
     if len(xs) == 1:
         return [dy]
+    if len(xs) == 2 and is_clamp(node):
+        here, zero = op.equal(xs[0], node.outputs[0]), op.scalar(0, dy)
+        grads = op.where(here, dy, zero), op.where(here, zero, dy)
+        return [op.unbroadcast(grad, to=x) for grad, x in zip(grads, xs, strict=True)]
     masks = [op.cast(op.equal(x, node.outputs[0]), dy) for x in xs]
     share = op.Div(dy, op.Sum(*masks))
     return [op.unbroadcast(op.Mul(share, m), to=x) for x, m in zip(xs, masks, strict=True)]
@@ -41,10 +46,16 @@ def clip_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Clip", since=11)
 def clip(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """dy to x where min ≤ x ≤ max, to min where x is below, to max where it is above."""
+    """dy to x where min ≤ x ≤ max, to min where x is below, to max where it is above.
+
+    Torch's Hardtanh and ReLU6 have none at the bounds, which ReLU6 reaches wherever x is 0.
+    """
     x, low, high = inputs_of(node, 3)
     assert x is not None
     below, above = _outside(op, x, low, high)
+    if is_flat_at_bounds(node):
+        below = None if low is None else op.LessOrEqual(x, low)
+        above = None if high is None else op.GreaterOrEqual(x, high)
     grads: list[Grad] = [_inside(op, below, above, dy), None, None]
     zero = op.scalar(0, x)
     if low is not None and below is not None:

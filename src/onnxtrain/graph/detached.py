@@ -26,16 +26,29 @@ from onnxtrain.graph.walk import all_nodes
 def restore_detached(graph: ir.Graph) -> None:
     """Put the Identity back in front of every node that was given something detached, in place."""
     called = {name: call for call, _, name in tensors(graph)}
-    for node in list(all_nodes(graph)):
-        lost = _lost(node)
-        for index in _places(node, lost, called) if lost else ():
+    for node, lost in _given_lost(graph):
+        for index in _places(node, lost, called):
             _detach(graph, node, index)
 
 
-def _lost(node: ir.Node) -> set[str]:
-    """What a node was given by ``detach`` that it does not read under that name."""
-    found = {name for name in read_by_call(node) if stem(name) == DETACH}
-    return found.difference(str(value.name) for value in node.inputs if value is not None)
+def unclear_calls(graph: ir.Graph) -> list[str]:
+    """Calls that were given something detached, but no node of theirs tells what of its inputs."""
+    called = {name: call for call, _, name in tensors(graph)}
+    found: dict[str, bool] = {}
+    for node, lost in _given_lost(graph):
+        call = str(call_of(node))
+        found[call] = found.get(call, False) or bool(_places(node, lost, called))
+    return [call for call, clear in found.items() if not clear]
+
+
+def _given_lost(graph: ir.Graph) -> list[tuple[ir.Node, set[str]]]:
+    """Nodes that were given results of ``detach`` which no node makes any more, with these."""
+    nodes = list(all_nodes(graph))
+    given = [(n, {one for one in read_by_call(n) if stem(one) == DETACH}) for n in nodes]
+    if not any(names for _, names in given):
+        return []
+    made = {str(value.name) for node in nodes for value in node.outputs}
+    return [(node, names - made) for node, names in given if names - made]
 
 
 def _places(node: ir.Node, lost: set[str], called: Mapping[str, str]) -> list[int]:
@@ -43,14 +56,13 @@ def _places(node: ir.Node, lost: set[str], called: Mapping[str, str]) -> list[in
     given = read_by_call(node)
     values = [(i, value) for i, value in enumerate(node.inputs) if value is not None]
     names = [called.get(str(value.name), str(value.name)) for _, value in values]
-    if len(values) == len(given) and _in_order(names, given, lost):
+    outside = {i for i, value in values if _is_from_outside(value, node, lost, called)}
+    same = len(values) == len(given) == len(outside)
+    if same and _in_order(names, given, lost):
         return [i for (i, _), name in zip(values, given, strict=True) if name in lost]
-    strange = [
-        (i, value)
-        for (i, value), name in zip(values, names, strict=True)
-        if name not in given and _is_from_outside(value, node, lost, called)
-    ]
-    return [i for i, _ in strange] if len({value for _, value in strange}) == len(lost) else []
+    pairs = zip(values, names, strict=True)
+    strange = {i: value for (i, value), name in pairs if name not in given and i in outside}
+    return list(strange) if len(set(strange.values())) == len(lost) else []
 
 
 def _in_order(names: Sequence[str], given: Sequence[str], lost: set[str]) -> bool:
@@ -66,7 +78,10 @@ def _is_from_outside(
     producer = value.producer()
     if producer is not None:
         return call_of(producer) != call_of(node)
-    return value.name in called or not lost.isdisjoint(sources(value))
+    made_of = sources(value)
+    if made_of:
+        return not lost.isdisjoint(made_of)
+    return value.name in called or value.is_graph_input()
 
 
 def _detach(graph: ir.Graph, node: ir.Node, index: int) -> None:

@@ -69,8 +69,7 @@ class _Restoring:
         ways = self._ways(before)
         if len(ways) != len(places):
             held = self._held(before)
-            own = self._held(node for node, depth in before.items() if depth == 0)
-            self.near |= self._lost.like(held) or self._lost.of_layers_like(own)
+            self.near |= self._lost.like(held) or self._lost.of_layers_like(self._nearest(before))
             back = [(way, of) for way in ways if way in self.made for of in held]
             self.undecided |= {one: of for way, of in back if (one := way.name(of)) is not None}
             return
@@ -82,6 +81,13 @@ class _Restoring:
     def _held(self, nodes: Iterable[ir.Node]) -> set[str]:
         """Parameters that nodes read."""
         return {one for node in nodes for v in node.inputs if (one := self._lost.held_by(v))}
+
+    def _nearest(self, before: Mapping[ir.Node, int]) -> set[str]:
+        """Parameters that the last of some nodes read that read any."""
+        for depth in sorted(set(before.values())):
+            if held := self._held(node for node, own in before.items() if own == depth):
+                return held
+        return set()
 
     def _before(self, name: str, last: int) -> dict[ir.Node, int]:
         """Nodes of a call, and those before it of which there may have been others, too.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable
 import onnx_ir as ir
 
 from onnxtrain.graph.phase import Phase, mark
-from onnxtrain.graph.traced import is_detached, looked_up
+from onnxtrain.graph.traced import is_clamp, is_detached, is_flat_at_bounds, looked_up
 from onnxtrain.types import MS, ONNX, op_name
 
 RANDOM = frozenset(
@@ -54,7 +54,7 @@ def _key(node: ir.Node) -> Hashable:
             return None
         attributes.append((name, value))
     named = tuple(bool(value.name) for value in node.outputs)
-    trained = is_detached(node), looked_up(node)
+    trained = is_detached(node), is_clamp(node), is_flat_at_bounds(node), looked_up(node)
     return (node.domain, node.op_type, tuple(node.inputs), tuple(attributes), named, trained)
 
 

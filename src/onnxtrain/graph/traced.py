@@ -28,6 +28,10 @@ DETACH = "detach"
 _DETACHED = "[target=torch.ops.aten.detach.default](args = ("
 """What such a call tells."""
 _NAME = re.compile(r"%(\w+)")
+_HARDTANH = "[target=torch.ops.aten.hardtanh"
+"""What calls of Hardtanh and ReLU6 tell."""
+_CLAMP = "[target=torch.ops.aten.clamp"
+"""What calls of clamp tell, with one bound or two."""
 _EMBEDDING = re.compile(
     r"aten\.embedding\.default\]\(args = \(%\w+, %\w+(?:, (-?\d+))?(?:, (True|False))?"
 )
@@ -152,6 +156,16 @@ def looked_up(node: ir.Node) -> tuple[int | None, bool]:
         return None, False
     row = int(told.group(1) or -1)
     return (None if row < 0 else row), told.group(2) == "True"
+
+
+def is_flat_at_bounds(node: ir.Node) -> bool:
+    """Whether a Clip is a Hardtanh or ReLU6, which torch gives no gradient at its bounds."""
+    return node.op_type == "Clip" and _HARDTANH in node.metadata_props.get(_CALL, "")
+
+
+def is_clamp(node: ir.Node) -> bool:
+    """Whether a Max or Min keeps its first operand within bounds, which gets dy at a bound."""
+    return node.op_type in ("Max", "Min") and _CLAMP in node.metadata_props.get(_CALL, "")
 
 
 def is_detached(node: ir.Node) -> bool:

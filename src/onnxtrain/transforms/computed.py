@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
+from onnxtrain.graph.detached import unclear_calls
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lost import merged_names
 from onnxtrain.graph.traced import (
@@ -105,6 +106,13 @@ def warn_of_computed(
         )
     _warn_of_merged(model.graph, decisions, level + 1)
     _warn_of_folded(model.graph, decisions, level + 1)
+    if unclear := unclear_calls(model.graph):
+        warnings.warn(
+            "the torch module detaches what these are computed from, and the file does not tell "
+            f"which of their inputs; all get gradients{_listed([repr(one) for one in unclear])}"
+            "\n  export with dynamo=True and optimize=False to train them as the module does",
+            stacklevel=level,
+        )
 
 
 def _warn_of_folded(graph: ir.Graph, decisions: Sequence[Decision], level: int) -> None:
