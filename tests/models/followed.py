@@ -1,10 +1,24 @@
-"""Training that goes on as torch's does."""
+"""Modules as torch's exporter writes them, and training that goes on as torch's does."""
 
 from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from typing import Any
 
 import torch
 
 from onnxtrain import Trainer
+
+
+def exported(module: torch.nn.Module, x: torch.Tensor, **options: Any) -> bytes:
+    """A file of a module that evaluates, whose input is x, without what the exporter says."""
+    file = io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module.eval(), (x,), file, input_names=["x"], dynamo=True, **options)
+    return file.getvalue()
 
 
 def follow(

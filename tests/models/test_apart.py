@@ -1,13 +1,11 @@
 """Parameters that begin equal and read the same data train apart, as in torch."""
 
-import contextlib
 import copy
-import io
 import warnings
 
 import pytest
 import torch
-from followed import follow
+from followed import exported, follow
 from torch import nn
 
 from onnxtrain import Trainer
@@ -192,16 +190,7 @@ class Kinds(Tables):
         return self.layer(torch.tanh(x * 2 + self.third((x[..., 0] * 3).abs().long())))
 
 
-FREE = ({0: "batch"},)
-
-
-def exported(module: nn.Module, x: torch.Tensor, free: bool) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        options = {"dynamic_shapes": FREE} if free else {}
-        torch.onnx.export(module.eval(), (x,), file, input_names=["x"], dynamo=True, **options)
-    return file.getvalue()
+FREE = {"dynamic_shapes": ({0: "batch"},)}
 
 
 def told(model: bytes) -> tuple[Trainer, list[str]]:
@@ -219,7 +208,7 @@ def told(model: bytes) -> tuple[Trainer, list[str]]:
 def test_they_are_trained_as_in_torch(make: type[nn.Module], free: bool) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.rand(2, 3, 4, 8)
-    trainer, warned = told(exported(module, x, free))
+    trainer, warned = told(exported(module, x, **(FREE if free else {})))
     assert not warned
     follow(trainer, module, x, target, lr=0.1)
 
@@ -286,13 +275,13 @@ class Twice(nn.Module):
     ids=["three", "unlike", "parts of two", "parts of one", "twice"],
 )
 def test_what_the_file_does_not_tell_is_named(make: type[nn.Module], line: str) -> None:
-    model = exported(make(), torch.rand(3, 4, 8), free=False)
+    model = exported(make(), torch.rand(3, 4, 8))
     _, (warned,) = told(model)
     assert line in warned and "optimize=False" in warned
 
 
 def test_nothing_is_said_if_none_of_them_is_trained() -> None:
-    model = exported(Parts(), torch.rand(3, 4, 8), free=False)
+    model = exported(Parts(), torch.rand(3, 4, 8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Trainer(model, loss="mse", trainable="layer.*", device="cpu")
@@ -302,7 +291,7 @@ def test_nothing_is_said_if_none_of_them_is_trained() -> None:
 def test_what_is_read_twice_stays_one_beside_what_is_never_read(make: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.rand(2, 3, 4, 8)
-    trainer, _ = told(exported(module, x, free=False))
+    trainer, _ = told(exported(module, x))
     used = nn.ParameterList(p for name, p in module.named_parameters() if name not in "bq")
     assert len(trainer.parameters) == len(used)
     steps = torch.optim.SGD(used, lr=0.1)

@@ -1,10 +1,9 @@
 """Parameters of which only a result is in a file are named in a warning."""
 
-import contextlib
-import io
 import linecache
 import warnings
 
+import followed
 import pytest
 import torch
 
@@ -154,11 +153,7 @@ class Zeros(torch.nn.Module):
 
 
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module.eval(), (torch.rand(2, 4, 8),), file, dynamo=True, **options)
-    return file.getvalue()
+    return followed.exported(module, torch.rand(2, 4, 8), **options)
 
 
 def told(model: bytes, **options: object) -> list[warnings.WarningMessage]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import warnings
 
 import pytest
 import torch
+from followed import exported
 from torch import nn
 
 from onnxtrain import Trainer, grad
@@ -71,14 +70,6 @@ class Weights(Detached):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = nn.functional.linear(self.second(x), self.first.weight.detach(), self.first.bias)
         return torch.tanh(y) + self.first(x) * self.second.bias.detach()
-
-
-def exported(module: nn.Module, x: torch.Tensor, **options: object) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module, (x,), file, input_names=["x"], dynamo=True, **options)  # type: ignore[arg-type]
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": False}, {"dynamic_shapes": ({0: "n"},)}])

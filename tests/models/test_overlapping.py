@@ -1,12 +1,10 @@
 """Parts of one parameter that a file has one by one are trained as the parameter is."""
 
-import contextlib
-import io
 import warnings
 
 import pytest
 import torch
-from followed import follow
+from followed import exported, follow
 from torch import nn
 
 from onnxtrain import Trainer
@@ -67,14 +65,6 @@ class Apart(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x @ self.matrix[:, :8]) @ self.matrix[:, 8:]
-
-
-def exported(module: nn.Module, x: torch.Tensor) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module.eval(), (x,), file, input_names=["x"], dynamo=True)
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("make", [Slices, Whole, Lengths, Columns])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import pathlib
-import warnings
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from followed import follow
+from followed import exported, follow
 from torch import nn
 
 from onnxtrain import Trainer
@@ -41,20 +38,12 @@ class Words(nn.Module):
         return result
 
 
-def exported(module: nn.Module, **options: object) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        torch.onnx.export(module, (WORDS,), file, input_names=["x"], dynamo=True, **options)  # type: ignore[arg-type]
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("tied", [False, True], ids=["apart", "tied"])
 def test_padding_and_frequent_words_are_trained_as_in_torch(kind: str, tied: bool) -> None:
     torch.manual_seed(0)
     module = Words(tied, **OPTIONS[kind])
-    trainer = Trainer(exported(module), loss="mse", optimizer="sgd", lr=0.5, device="cpu")
+    trainer = Trainer(exported(module, WORDS), loss="mse", optimizer="sgd", lr=0.5, device="cpu")
     follow(trainer, module, WORDS, torch.randn(3, 6), lr=0.5)
     torch.testing.assert_close(trainer.parameters["layer.bias"], module.layer.bias.detach())
     if not tied:
@@ -66,7 +55,7 @@ def test_padding_stays_zero_in_the_file_that_is_saved(
     options: dict[str, object], tmp_path: pathlib.Path
 ) -> None:
     module = Words(padding_idx=2)
-    trainer = Trainer(exported(module, **options), loss="mse", lr=0.1, device="cpu")
+    trainer = Trainer(exported(module, WORDS, **options), loss="mse", lr=0.1, device="cpu")
     for _ in range(3):
         trainer.step({"x": WORDS, "target": torch.ones(3, 6)})
     assert not trainer.parameters["table.weight"][2].any()
