@@ -86,17 +86,18 @@ class Smaller(torch.nn.Module):
 
 
 class Padded(torch.nn.Module):
-    """A table and a vector with zeros around them, or cut."""
+    """A table and a vector with zeros around them, or cut, and then laid out otherwise."""
 
     def __init__(self, more: int) -> None:
         super().__init__()
         self.more = more
-        self.table = torch.nn.Parameter(torch.randn(1, 4 - 2 * more, 8))
+        self.table = torch.nn.Parameter(torch.randn(1, 8, 4 - 2 * more))
         self.vector = torch.nn.Parameter(torch.randn(8 - more))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        table = torch.nn.functional.pad(self.table, (0, 0, self.more, self.more))
-        return x * torch.nn.functional.pad(self.vector, (0, self.more)) + table
+        table = torch.nn.functional.pad(self.table, (self.more, self.more))
+        vector = torch.nn.functional.pad(self.vector, (0, self.more))
+        return x * vector.view(2, 4).transpose(0, 1).reshape(8) + table.transpose(1, 2)
 
 
 class Bilinear(torch.nn.Module):
