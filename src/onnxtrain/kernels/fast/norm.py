@@ -22,6 +22,8 @@ WIDEST = 16384
 TOGETHER = 2048
 """Elements of a program that has several rows."""
 PER_THREAD = 32
+FEW = 1 << 20
+"""Elements that all programs have at once: the longest way of one of them is what they take."""
 TWICE = 4096
 """Elements from which on a row in float32 is read twice, without a sum before it."""
 BLOCK, BLOCK_WARPS = 2048, 16
@@ -53,6 +55,7 @@ def _normalize(
     EXTRA: tl.constexpr,
     SHIFT: tl.constexpr,
     WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
@@ -69,6 +72,8 @@ def _normalize(
     if EXTRA:
         value += _of_columns(extra, column, fits)
     weight = _of_columns(scale, column, fits)
+    if SHIFT and EARLY:  # behind a store it would have to wait for the statistics
+        offset = _of_columns(shift, column, fits)
     if SKIP:
         tl.store(total + at, value.to(total.dtype.element_ty), mask)
     if CENTRED:
@@ -81,7 +86,7 @@ def _normalize(
     tl.store(inverse + row, inv, row < rows)
     result = value * inv[:, None] * weight
     if SHIFT:
-        result += _of_columns(shift, column, fits)
+        result += offset if EARLY else _of_columns(shift, column, fits)
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
@@ -177,6 +182,7 @@ def normalize(
         _normalize_twice[(rows,)](*given, *cut, num_warps=BLOCK_WARPS)
         return Normalized(y, mean, inverse, total)
     together = max(1, TOGETHER // width)
+    few = together > 1 and rows * width <= FEW
     _normalize[(cdiv(rows, together),)](
         y,
         total,
@@ -195,8 +201,9 @@ def normalize(
         extra is not None,
         shift is not None,
         columns == width,
+        few,
         together,
         width,
-        num_warps=warps(width * together, PER_THREAD),
+        num_warps=warps(width * together, PER_THREAD // 2 if few else PER_THREAD),
     )
     return Normalized(y, mean, inverse, total)
