@@ -71,11 +71,19 @@ def test_gru_grad_is_the_gradient(direction: str, linear: int) -> None:
     torch.testing.assert_close(ours, expected)
 
 
-def test_the_gradient_of_the_input_is_made_on_demand() -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_gradients_are_made_on_demand(number: int) -> None:
     x, w, r, b, h0, c0, p = _lstm_inputs(1)
     kept = lstm_training(x, w, r, b, None, h0, c0, p)
     arguments = [x, w, r, None, h0, c0, kept[0], kept[3], kept[4], torch.ones_like(kept[0])]
-    assert lstm_grad(*arguments, wanted=(False, True, True))[0] is None
+    wanted = tuple(n == number for n in range(4))
+    found = lstm_grad(*arguments, wanted=wanted)
+    assert [t is not None for t in found[:4]] == [*wanted]
+    three, both = slice(3 * H), slice(6 * H)
+    kept = gru_training(x, w[:, three], r[:, three], b[:, both], None, h0)
+    given = [x, w[:, three], r[:, three], b[:, both], None, h0, kept[0], kept[2]]
+    found = gru_grad(*given, torch.ones_like(kept[0]), wanted=wanted)
+    assert [t is not None for t in found[:4]] == [*wanted]
 
 
 def test_an_empty_sequence_keeps_its_state() -> None:

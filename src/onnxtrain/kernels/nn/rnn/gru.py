@@ -135,7 +135,7 @@ def gru_grad(
     scan.refuse(sl, clip, activations, DEFAULT)
     if h_all is None or zrh is None:
         raise ValueError("HAll and ZRH are needed, GRUTraining returns them")
-    hidden = r.shape[-1]
+    hidden, wanted = r.shape[-1], (*wanted, *[False] * 5)
     made = []
     for d, reverse in enumerate(scan.reversals(direction)):
         turn = scan.turned(reverse)
@@ -153,8 +153,8 @@ def gru_grad(
         made.append(
             (
                 turn(scan.back(da, scan.factor(w[d]))) if wanted[0] else None,
-                scan.weight_grad(da, turn(x)),
-                *_recurrent_grads(da, gates, previous, linear_before_reset),
+                scan.weight_grad(da, turn(x)) if wanted[1] else None,
+                *_recurrent_grads(da, gates, previous, linear_before_reset, wanted[2:4]),
                 dh0,
             )
         )
@@ -195,15 +195,25 @@ def _back(
 
 
 def _recurrent_grads(
-    da: Tensor, gates: Tensor, previous: Tensor, linear_before_reset: int
-) -> tuple[Tensor, Tensor]:
-    """dR and dB: the reset gate stands before or behind the product with R."""
+    da: Tensor,
+    gates: Tensor,
+    previous: Tensor,
+    linear_before_reset: int,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None]:
+    """dR and dB, if wanted: the reset gate stands before or behind the product with R."""
     hidden = previous.shape[-1]
-    both, dn, sums = da[..., : 2 * hidden], da[..., 2 * hidden :], column_sums(da)
+    both, dn = da[..., : 2 * hidden], da[..., 2 * hidden :]
     reset, previous = scan.factor(gates.chunk(3, -1)[1]), scan.factor(previous)
     inner, entering = (dn * reset, previous) if linear_before_reset else (dn, reset * previous)
-    dweight = [scan.weight_grad(both, previous), scan.weight_grad(inner, entering)]
-    return torch.cat(dweight), torch.cat([sums, sums[: 2 * hidden], column_sums(inner)])
+    dweight = dbias = None
+    if wanted[0]:
+        parts = [scan.weight_grad(both, previous), scan.weight_grad(inner, entering)]
+        dweight = torch.cat(parts)
+    if wanted[1]:
+        sums = column_sums(da)
+        dbias = torch.cat([sums, sums[: 2 * hidden], column_sums(inner)])
+    return dweight, dbias
 
 
 def _projected(
