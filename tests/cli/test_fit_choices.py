@@ -296,6 +296,7 @@ BAD = {
     "data": (("--data", "dat.npz"), "did you mean  --data data.npz"),
     "size": (("--image-size", "big"), "--image-size takes 224"),
     "mean": (("--image-mean", "red"), "--image-mean takes 'imagenet'"),
+    "no images": (("--image-mean", "imagenet"), "of which 'data.npz' has none"),
     "shape": (("--loss", "mse", "--map", "target=x"), "shape [8], the model wants [3]"),
 }  # fmt: skip
 

@@ -39,17 +39,34 @@ def read(
         FeedError: if the source is missing, damaged or of another kind, or if the files of a
             folder do not fit together.
     """
-    place = pathlib.Path(source)
-    if not place.exists() and calls.is_call(os.fspath(source)):
-        return _without(calls.read(os.fspath(source), slots), ignored)
+    place, pictures = pathlib.Path(source), pictures or images.Pictures()
+    if place.is_dir() and images.classes_of(place):
+        return _without(images.read(place, slots, pictures), ignored)
+    data = _read_arrays(place, os.fspath(source), slots, ignored, option)
+    if pictures != images.Pictures():
+        raise FeedError(
+            "--image-size, --image-stretch, --image-mean and --image-std are for files of images, "
+            f"of which '{source}' has none\n"
+            "  leave them out: arrays are fed as they are, so scale them before"
+        )
+    return data
+
+
+def _read_arrays(
+    place: pathlib.Path,
+    source: str,
+    slots: Sequence[Slot],
+    ignored: Collection[str],
+    option: str,
+) -> Arrays:
+    """The same for what is no folder of images."""
     if place.is_dir():
-        if images.classes_of(place):
-            found = images.read(place, slots, pictures or images.Pictures())
-            return _without(found, ignored)
         return _read_folder(place, ignored)
-    if not place.exists():
-        raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place, option)}")
-    return _read_file(place, ignored)
+    if place.exists():
+        return _read_file(place, ignored)
+    if calls.is_call(source):
+        return _without(calls.read(source, slots), ignored)
+    raise FeedError(f"cannot read data: there is no file '{place}'{_nearby(place, option)}")
 
 
 def _without(data: Arrays, ignored: Collection[str]) -> Arrays:
