@@ -12,6 +12,7 @@ import onnx
 
 from onnxtrain import onnxblock
 from onnxtrain.artifacts.as_in_torch import as_in_torch
+from onnxtrain.artifacts.initializers import with_initializers
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
@@ -72,10 +73,11 @@ def generate_artifacts(
 
     Args:
         model: The forward model, or its path.
-        requires_grad: Parameters to train. One that torch's exporter stored in another form, such
-            as transposed, is found by its name in the module, and trained in that form; so is one
-            that several modules share by its name in any of them. Of names that all are in the
-            file, each stands for all parameters that the exporter merged into it, too.
+        requires_grad: Parameters to train: initializers, Constant nodes, and constants of bodies
+            and functions. One that torch's exporter stored in another form, such as transposed, is
+            found by its name in the module, and trained in that form; so is one that several
+            modules share by its name in any of them. Of names that all are in the file, each stands
+            for all parameters that the exporter merged into it, too.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
             not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
@@ -106,6 +108,7 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
+    proto = with_initializers(proto, source, {*trainable, *frozen})
     proto, trainable, frozen = as_in_torch(proto, source, trainable, frozen, level=3)
     _check_trainable(proto, trainable)
     if loss is not None:
