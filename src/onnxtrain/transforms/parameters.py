@@ -83,6 +83,8 @@ _DATA = frozenset(
     }
 )
 """Places of data, where zeros are what something begins with: a state, or a sum by indices."""
+_REPEATING = frozenset({"Loop", "Scan"})
+"""Operators that only take data: states to begin with, and sequences."""
 _AMONG_DATA = frozenset({("Add", 0), ("Add", 1), ("Sub", 0), ("Sub", 1), ("Conv", 0)})
 """Places where a grid of positions meets data."""
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
@@ -294,7 +296,7 @@ def _not_a_weight(
     made = place in _STATES and node not in value.consumers()
     if place in _SETTINGS and (not made or is_zero(tensor)):
         return _SETTINGS[place]
-    if place in _DATA and is_zero(tensor):
+    if (place in _DATA or node.op_type in _REPEATING) and is_zero(tensor):
         return f"zeros in the place of data of {op_name(node.domain, node.op_type)}"
     if place in _AMONG_DATA and is_grid(tensor):
         return "positions on a grid"
