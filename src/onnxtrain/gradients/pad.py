@@ -10,10 +10,8 @@ import onnx_ir as ir
 from onnxtrain.gradients.gather import add_at
 from onnxtrain.gradients.known import inputs_of, ints_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
-from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.builder import END, Ops
 from onnxtrain.types import MS
-
-_END = 2**31 - 1
 
 
 @gradient("Pad", until=10)
@@ -50,8 +48,8 @@ def _without_borders(
         start, end = (0, 1) if mode == "edge" else (1, 1 + before)
         parts.append((dy, before, start, end))
     if after > 0:
-        last = _sliced(op, dy, -after, axis)
-        start, end = (-1, _END) if mode == "edge" else (-1 - after, -1)
+        last = op.slice(dy, -after, axis=axis)
+        start, end = (-1, END) if mode == "edge" else (-1 - after, -1)
         parts.append((last, after, start, end))
     for source, width, start, end in parts:
         border = op.Gather(source, op.ints(range(width)[::-1]), axis=axis)
@@ -60,13 +58,6 @@ def _without_borders(
         place = [op.ints([number]) for number in (start, end, axis)]
         dx = op.Add(dx, op.SliceGrad(border, shape, *place, _domain=MS))
     return dx
-
-
-def _sliced(op: Ops, x: ir.Value, start: int, axis: int) -> ir.Value:
-    """What an axis has from a place on."""
-    if op.opset < 10:
-        return op.Slice(x, starts=[start], ends=[_END], axes=[axis])
-    return op.Slice(x, op.ints([start]), op.ints([_END]), op.ints([axis]))
 
 
 @gradient("Pad", since=11)
