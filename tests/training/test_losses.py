@@ -369,3 +369,14 @@ def test_a_loss_of_an_operator_that_nobody_knows():
 
     with pytest.raises(LossError, match=r"type of loss 'loss' of ai\.onnx::Frob is not known"):
         trainer_of(loss=Unknown())
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "momentum"])
+def test_optimizers_do_not_depend_on_the_opset_of_the_model(optimizer, opset):
+    given = {"loss": "mse", "optimizer": optimizer, "lr": 0.1, "clip_grad_norm": 0.1}
+    old, new = (trainer_of(mlp(opset=number), **given) for number in (opset, 17))
+    for _ in range(2):
+        torch.testing.assert_close(old.step(TARGET), new.step(TARGET))
+    for name, tensor in new.parameters.items():
+        torch.testing.assert_close(old.parameters[name], tensor)

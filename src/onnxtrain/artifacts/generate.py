@@ -21,6 +21,7 @@ from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
+from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
@@ -135,7 +136,7 @@ def generate_artifacts(
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None
     if optimizer_block is not None:
-        with onnxblock.empty_base(opset_of(forward)):
+        with onnxblock.empty_base(max(opset_of(forward), SEQUENCES_SINCE)):
             optimizer_block(parameters)
             optimizer_model = optimizer_block.to_model_proto()
     paths = ArtifactPaths(pathlib.Path(artifact_directory or "."), prefix)
