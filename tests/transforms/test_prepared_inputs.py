@@ -14,7 +14,8 @@ PREPARED = "prepares an input"
 
 def reasons(lines: str, arrays: dict[str, np.ndarray], x: str = "float[N,4]") -> dict[str, str]:
     text = f"({x} x) => (float[N,3] y) {{ {lines} y = MatMul(p, w) }}"
-    return {name: d.reason for name, d in decisions(text, {"w": WIDE, **arrays}).items()}
+    found = decisions(text, {"w": WIDE, **arrays}, opset=18)
+    return {name: d.reason for name, d in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,14 @@ def reasons(lines: str, arrays: dict[str, np.ndarray], x: str = "float[N,4]") ->
         ("p = Sub(x, m)", "m"),
         ("t = Transpose<perm = [1, 0]>(x)  u = Transpose<perm = [1, 0]>(t)  p = Sub(u, m)", "m"),
         ("k = Identity(m)  c = Sub(x, k)  i = Identity(c)  p = Mul(i, s)", "ms"),
+        (
+            "a, b = Split<axis = 1, num_outputs = 2>(x)  r = Concat<axis = 1>(b, a)  p = Sub(r, m)",
+            "m",
+        ),
+        (
+            "j = Constant<value_ints = [3, 2, 1, 0]>()  r = Gather<axis = 1>(x, j)  p = Sub(r, m)",
+            "m",
+        ),
         ("p = Mul(x, s)", ""),
         ("p = Add(x, m)", ""),
         ("c = Sub(x, m)  p = Add(c, s)", "m"),

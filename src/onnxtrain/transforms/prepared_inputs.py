@@ -15,6 +15,8 @@ from onnxtrain.types import ONNX
 
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 _MOVERS = MOVERS - {"Concat"}
+_BEFORE = MOVERS | {"Gather", "Pad", "Resize", "Split", "Upsample"}
+"""What is done to images before: their channels are turned round, their size is changed."""
 
 
 def preparing(graph: ir.Graph) -> set[ir.Value]:
@@ -49,17 +51,18 @@ def _places(graph: ir.Graph) -> Iterator[tuple[tuple[ir.Node, int], ir.Value]]:
                 continue
             shifted = first or (node.op_type, index) == ("Sub", 1)
             yield (node, index), home
-        raw.add(node.outputs[0])
+        raw.update(node.outputs)
         if shifted:
-            centred.add(node.outputs[0])
+            centred.update(node.outputs)
 
 
 def _operands(node: ir.Node, raw: set[ir.Value]) -> tuple[ir.Value, ir.Value | None, int] | None:
     """What a node takes of an input, and what it computes with that, as which of its own inputs."""
     if node.domain != ONNX or not node.inputs or node.inputs[0] is None:
         return None
-    if node.op_type in _MOVERS:
-        return (node.inputs[0], None, 0) if node.inputs[0] in raw else None
+    if node.op_type in _BEFORE:
+        given = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        return (node.inputs[0], None, 0) if all(value in raw for value in given) else None
     if node.op_type not in _ARITHMETIC:
         return None
     first, second = node.inputs
