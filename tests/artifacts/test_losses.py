@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from onnxtrain import artifacts
+from onnxtrain.errors import ModelError
 from training.small import load_module, load_optimizer, model_of, normal
 
 RATE = 0.5
@@ -72,15 +73,30 @@ AFTER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+SINCE = {"CTCLoss": 13, "InfoNCELoss": 11}
+"""Losses that old opsets have no operators for."""
+
+
+@pytest.mark.parametrize("opset", [7, 8, 9, 12, 17])
 @pytest.mark.parametrize("kind", artifacts.LossType, ids=lambda kind: kind.name)
-def test_a_loss_by_name_is_that_of_torch(kind: artifacts.LossType, tmp_path: pathlib.Path) -> None:
+def test_a_loss_by_name_is_that_of_torch(
+    kind: artifacts.LossType, opset: int, tmp_path: pathlib.Path
+) -> None:
+    if opset < SINCE.get(kind.name, 0):
+        with pytest.raises(ModelError, match=f"{kind.name} needs opset {SINCE[kind.name]}, .* has"):
+            compare(kind, opset, tmp_path)
+    else:
+        compare(kind, opset, tmp_path)
+
+
+def compare(kind: artifacts.LossType, opset: int, tmp_path: pathlib.Path) -> None:
     truth, count, after, targets = KINDS[kind.name]
     axes, sizes = ("T,N", (5, 3)) if kind.name == "CTCLoss" else ("N", (5,))
     weights = {f"w{k}": normal(4, 3, seed=k + 1) for k in range(count)}
     nodes = " ".join(f"h{k} = MatMul(x, w{k}) y{k} = {after}(h{k})" for k in range(count))
     outputs = ", ".join(f"float[{axes},3] y{k}" for k in range(count))
     artifacts.generate_artifacts(
-        model_of(f"(float[{axes},4] x) => ({outputs}) {{ {nodes} }}", weights),
+        model_of(f"(float[{axes},4] x) => ({outputs}) {{ {nodes} }}", weights, opset=opset),
         requires_grad=list(weights),
         loss=kind,
         optimizer=artifacts.OptimType.SGD,

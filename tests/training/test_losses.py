@@ -270,10 +270,58 @@ def test_the_model_may_compute_its_loss_itself():
 
 
 def test_a_loss_needs_an_output_of_the_model():
-    with pytest.raises(LossError, match="no output 'z'\n  have  y"):
+    with pytest.raises(LossError, match="no output 'z'\n  outputs  y\n  inner values  a, h"):
         trainer_of(loss="mse", outputs=["z"])
     with pytest.raises(LossError, match="list of outputs is empty"):
         trainer_of(loss="mse", outputs=[])
+
+
+def classifier(lines: str, outputs: str = "float[N,3] p") -> onnx.ModelProto:
+    text = f"(float[N,4] x) => ({outputs}) {{ s = MatMul(x, w)  {lines} }}"
+    return model_of(text, {"w": normal(4, 3, seed=1)})
+
+
+SCORES = classifier("p = Identity(s)")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        classifier("p = Softmax<axis = 1>(s)"),
+        classifier("p = ArgMax<axis = 1, keepdims = 0>(s)", "int64[N] p"),
+    ],
+    ids=["Softmax", "ArgMax"],
+)
+@pytest.mark.parametrize("loss", ["cross_entropy", "function"])
+def test_a_loss_may_take_a_value_inside_of_the_model(model, loss, tmp_path):
+    def function(outputs, batch):
+        return F.cross_entropy(outputs["s"], batch["labels"])
+
+    trainer = trainer_of(model, loss=function if loss == "function" else loss, outputs=["s"])
+    expected = trainer_of(SCORES, loss="cross_entropy")
+    for _ in range(2):
+        torch.testing.assert_close(trainer.step(BATCH), expected.step(BATCH))
+    torch.testing.assert_close(trainer.parameters["w"], expected.parameters["w"])
+    found = trainer.predict(BATCH)
+    assert list(found) == ["p", "s"]
+    torch.testing.assert_close(found["s"], expected.predict(BATCH)["p"])
+    trainer.save(tmp_path / "trained.onnx")
+    saved = onnx.load(tmp_path / "trained.onnx")
+    assert [value.name for value in saved.graph.output] == ["p"]
+
+
+def test_a_named_loss_needs_numbers_that_have_a_gradient():
+    model = classifier("p = ArgMax<axis = 1, keepdims = 0>(s)", "int64[N] p")
+    with pytest.raises(
+        LossError, match=r"(?s)no output .* floating point.*inner values  s.*outputs="
+    ):
+        trainer_of(model, loss="cross_entropy")
+
+
+def test_a_named_loss_takes_what_the_model_computes():
+    """Not an input or a weight that a file gives back."""
+    model = classifier("p = Identity(s)", "float[N,4] x, float[4,3] w, float[N,3] p")
+    assert trainer_of(model, loss="cross_entropy").loss_output_names == ["p"]
 
 
 def test_a_loss_that_does_not_fit_the_output_says_so():
@@ -321,3 +369,14 @@ def test_a_loss_of_an_operator_that_nobody_knows():
 
     with pytest.raises(LossError, match=r"type of loss 'loss' of ai\.onnx::Frob is not known"):
         trainer_of(loss=Unknown())
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "momentum"])
+def test_optimizers_do_not_depend_on_the_opset_of_the_model(optimizer, opset):
+    given = {"loss": "mse", "optimizer": optimizer, "lr": 0.1, "clip_grad_norm": 0.1}
+    old, new = (trainer_of(mlp(opset=number), **given) for number in (opset, 17))
+    for _ in range(2):
+        torch.testing.assert_close(old.step(TARGET), new.step(TARGET))
+    for name, tensor in new.parameters.items():
+        torch.testing.assert_close(old.parameters[name], tensor)

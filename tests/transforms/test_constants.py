@@ -91,3 +91,19 @@ def test_where_an_image_is_read_is_no_weight(line, shape, expected):
     more = {"b": np.array([0, 0]), "s": np.array([1, 1, -1, 3])}
     image = f"i = Reshape(m, s) {line} f = ReduceMean<keepdims=0>(r) y = Add(m, f)"
     assert decision_on_c(image, abs(normal(*shape)), **more).reason == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """n = Constant<value_int = 2>() y = Loop(n, , c) <body = b (int64 i, bool go, float[N,3] s)
+            => (bool on, float[N,3] t) { on = Identity(go) t = Add(s, m) }>""",
+        """e, y = Scan<num_scan_inputs = 1, body = b (float[3] s, float[3] r)
+            => (float[3] t, float[3] u) { t = Add(s, r) u = Tanh(t) }>(c, m)""",
+    ],
+    ids=["Loop", "Scan"],
+)
+def test_zeros_that_a_loop_begins_with_are_no_weight(line):
+    found = decision_on_c(line, np.zeros(3, np.float32))
+    assert found.reason.startswith("zeros in the place of data")
+    assert decision_on_c(line, normal(3)).trained

@@ -21,14 +21,17 @@ SCALED = (
     "{ y = ai.onnx.ml.Scaler<offset=[1.0, 2.0], scale=[1.0, 2.0]>(x) }"
 )
 
+STRIPPED = "(float[2,2] x, float[2,3] w, float[3] b) => (float[2,3] y) { y = Gemm(x, w, b) }"
+
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         (WHOLE, r"'w' \(int8\): stored as whole numbers; quantise the model in the QDQ"),
         (SCALED, "ai.onnx.ml::Scaler: its numbers are settings of the node"),
+        (STRIPPED, r"'w' and 1 more: an input, which has no value in the file; .* initializers"),
     ],
-    ids=["whole numbers", "settings"],
+    ids=["whole numbers", "settings", "inputs"],
 )
 def test_where_the_numbers_are(text, told):
     model = proto(text)

@@ -12,6 +12,7 @@ import onnx
 
 from onnxtrain import onnxblock
 from onnxtrain.artifacts.as_in_torch import as_in_torch
+from onnxtrain.artifacts.initializers import with_initializers
 from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
@@ -20,6 +21,7 @@ from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
+from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
@@ -72,10 +74,11 @@ def generate_artifacts(
 
     Args:
         model: The forward model, or its path.
-        requires_grad: Parameters to train. One that torch's exporter stored in another form, such
-            as transposed, is found by its name in the module, and trained in that form; so is one
-            that several modules share by its name in any of them. Of names that all are in the
-            file, each stands for all parameters that the exporter merged into it, too.
+        requires_grad: Parameters to train: initializers, Constant nodes, and constants of bodies
+            and functions. One that torch's exporter stored in another form, such as transposed, is
+            found by its name in the module, and trained in that form; so is one that several
+            modules share by its name in any of them. Of names that all are in the file, each stands
+            for all parameters that the exporter merged into it, too.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
             not have (exporters fold weights into others) only a warning tells.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
@@ -106,6 +109,7 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
+    proto = with_initializers(proto, source, {*trainable, *frozen})
     proto, trainable, frozen = as_in_torch(proto, source, trainable, frozen, level=3)
     _check_trainable(proto, trainable)
     if loss is not None:
@@ -132,7 +136,7 @@ def generate_artifacts(
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None
     if optimizer_block is not None:
-        with onnxblock.empty_base(opset_of(forward)):
+        with onnxblock.empty_base(max(opset_of(forward), SEQUENCES_SINCE)):
             optimizer_block(parameters)
             optimizer_model = optimizer_block.to_model_proto()
     paths = ArtifactPaths(pathlib.Path(artifact_directory or "."), prefix)

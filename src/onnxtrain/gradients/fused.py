@@ -40,7 +40,7 @@ def trilu(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def flatten_and_unpad(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """The rows added to where they came from; a row may have been taken more than once."""
     x, indices = operands(node)
-    inner = op.Slice(op.shape(x), op.ints([2]), op.ints([2**62]))
+    inner = op.slice(op.shape(x), 2)
     rows = op.Shape(op.Reshape(x, op.Concat(op.ints([-1]), inner, axis=0)))
     return [op.reshape_like(op.GatherGrad(rows, indices, dy, axis=0, _domain=MS), x), None]
 

@@ -103,7 +103,7 @@ def _of_any_rank(
     size_a = op.Concat(*([size_a, one_a] if trans[0] else [one_a, size_a]), axis=0)
     size_b = op.Concat(*([one_b, size_b] if trans[1] else [size_b, one_b]), axis=0)
     size_y = op.Concat(op.shape(dy), one_b, axis=0)
-    before, last = _part(op, size_y, 0, -1), _part(op, size_y, -1, 2**31 - 1)
+    before, last = op.slice(size_y, 0, -1), op.slice(size_y, -1)
     matrix_a, matrix_b = op.reshape_exactly(a, size_a), op.reshape_exactly(b, size_b)
     dy = op.reshape_exactly(dy, op.Concat(before, one_a, last, axis=0))
     da, db = _of_matrices(op, matrix_a, matrix_b, dy, trans, alpha)
@@ -112,14 +112,7 @@ def _of_any_rank(
 
 def _one_if_vector(op: Ops, x: ir.Value) -> ir.Value:
     """[1] for a vector and [] for others: the first of [1, *sizes], if it is among the last two."""
-    return _part(op, op.Concat(op.ints([1]), op.shape(x), axis=0), -2, 1)
-
-
-def _part(op: Ops, x: ir.Value, start: int, end: int) -> ir.Value:
-    """x[start:end] of a list of sizes."""
-    if op.opset >= 10:
-        return op.Slice(x, op.ints([start]), op.ints([end]))
-    return op.Slice(x, starts=[start], ends=[end])
+    return op.slice(op.Concat(op.ints([1]), op.shape(x), axis=0), -2, 1)
 
 
 def _last(op: Ops, x: ir.Value) -> int:

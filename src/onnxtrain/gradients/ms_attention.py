@@ -88,7 +88,7 @@ def remove_padding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 def restore_padding(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     """Tokens taken out again."""
     x, places = operands(node)
-    tokens = op.Slice(op.shape(x), op.ints([0]), op.ints([1]))
+    tokens = op.slice(op.shape(x), 0, 1)
     rows = op.Slice(op.Reshape(places, op.ints([-1])), op.ints([0]), tokens)
     grad, _ = op.FlattenAndUnpad(dy, rows, _outputs=2, _domain=MS)
     return to_first(node, grad)

@@ -63,8 +63,8 @@ def _block_sums(
     length = op.Gather(sizes, op.const(behind), axis=0)
     block = op.const(attribute(node, "block_size", 128))
     places = op.Div(op.Range(op.const(0), length, op.const(1)), block)
-    before = op.Slice(sizes, op.ints([0]), op.ints([behind]))
-    after = op.Slice(sizes, op.ints([behind + 1]), op.ints([2**62]))
+    before = op.slice(sizes, 0, behind)
+    after = op.slice(sizes, behind + 1)
     blocks = op.Gather(op.shape(scales), op.ints([axis]), axis=0)
     shape = op.Concat(before, blocks, after, axis=0)
     return op.GatherGrad(shape, places, x, axis=behind, _domain=MS)
@@ -109,7 +109,7 @@ def dynamic_quantize_lstm(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[G
 def _per_gate(op: Ops, x: Grad, zero: Grad, scale: ir.Value) -> ir.Value:
     """Real weights [directions, gates, inputs] from bytes [directions, inputs, gates]."""
     assert x is not None
-    shape = op.Concat(op.Slice(op.shape(x), op.ints([0]), op.ints([1])), op.ints([1, -1]), axis=0)
+    shape = op.Concat(op.slice(op.shape(x), 0, 1), op.ints([1, -1]), axis=0)
     sides = [None if value is None else op.Reshape(value, shape) for value in (zero, scale)]
     assert sides[1] is not None
     return op.Transpose(_real(op, x, sides[0], sides[1]), perm=[0, 2, 1])

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.errors import GraphError
 from onnxtrain.gradients.gather import add_at
 from onnxtrain.gradients.known import inputs_of, ints_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
-from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.builder import END, Ops
+from onnxtrain.types import MS
 
 
 @gradient("Pad", until=10)
@@ -24,14 +24,40 @@ def pad_by_attributes(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
         return [op.Pad(dy, pads=[-n for n in pads])]
     sizes = ints_of(op.shape(x))
     if sizes is None:
-        raise GraphError(
-            f"before opset 11, the gradient of Pad with mode '{mode}' needs the sizes of "
-            f"'{x.name}', node '{node.name}'\n  convert the model to opset 11 or later"
-        )
+        for axis, widths in enumerate(zip(*np.reshape(pads, (2, -1)).tolist(), strict=True)):
+            if any(widths):
+                dy = _without_borders(op, dy, axis, len(pads) // 2, widths, mode)
+        return [dy]
     places = np.arange(math.prod(sizes)).reshape(sizes)
     pairs = list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
     padded = np.pad(places, pairs, "edge" if mode == "edge" else "reflect")
     return [add_at(op, dy, op.const(padded), x)]
+
+
+def _without_borders(
+    op: Ops, dy: ir.Value, axis: int, rank: int, widths: tuple[int, int], mode: str
+) -> ir.Value:
+    """Undo the padding of one axis of any size: borders are added to what they were copied from."""
+    before, after = widths
+    cut = np.zeros((2, rank), np.int64)
+    cut[:, axis] = -before, -after
+    dx: ir.Value = op.Pad(dy, pads=cut.ravel().tolist())
+    shape = op.shape(dx)
+    parts = []
+    if before > 0:
+        start, end = (0, 1) if mode == "edge" else (1, 1 + before)
+        parts.append((dy, before, start, end))
+    if after > 0:
+        last = op.slice(dy, -after, axis=axis)
+        start, end = (-1, END) if mode == "edge" else (-1 - after, -1)
+        parts.append((last, after, start, end))
+    for source, width, start, end in parts:
+        border = op.Gather(source, op.ints(range(width)[::-1]), axis=axis)
+        if mode == "edge":
+            border = op.reduce_sum(border, [axis], keepdims=True)
+        place = [op.ints([number]) for number in (start, end, axis)]
+        dx = op.Add(dx, op.SliceGrad(border, shape, *place, _domain=MS))
+    return dx
 
 
 @gradient("Pad", since=11)

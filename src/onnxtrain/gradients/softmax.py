@@ -56,7 +56,7 @@ def bias_rows(op: Ops, node: ir.Node, dx: ir.Value) -> ir.Value:
     if not attribute(node, "is_inner_broadcast", 0):
         copies = op.Reshape(dx, op.Concat(op.ints([-1]), elements, axis=0))
         return op.reshape_like(op.reduce_sum(copies, [0], keepdims=False), bias)
-    behind = op.Slice(op.shape(dx), op.ints([attribute(node, "axis", 1)]), op.ints([2**62]))
+    behind = op.slice(op.shape(dx), attribute(node, "axis", 1))
     width = op.Reshape(op.ReduceProd(behind, keepdims=0), one)
     copies = op.Reshape(dx, op.Concat(op.Div(elements, width), op.ints([-1]), width, axis=0))
     return op.reshape_like(op.reduce_sum(copies, [1], keepdims=False), bias)

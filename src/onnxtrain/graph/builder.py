@@ -23,6 +23,8 @@ from onnxtrain.types import MS, DataType
 
 OPSET_BESIDE = 21
 """Version of ONNX's own operators that joins a graph that has none of them."""
+END = 2**31 - 1
+"""Where an axis that is sliced ends, whatever its size."""
 
 
 class Emit(Protocol):
@@ -163,6 +165,13 @@ class Ops:
         if self.opset >= 13:
             return emit(x, self.ints(axes))
         return emit(x, axes=list(axes))
+
+    def slice(self, x: ir.Value, start: int, end: int = END, axis: int = 0) -> ir.Value:
+        """What an axis has from one place to another."""
+        if self.opset >= 10:
+            places = [[start], [end], *([[axis]] if axis else [])]
+            return self.Slice(x, *map(self.ints, places))
+        return self.Slice(x, starts=[start], ends=[end], axes=[axis])
 
     def shape(self, x: ir.Value) -> ir.Value:
         """The shape of a value: a constant if it is known, else a Shape node."""

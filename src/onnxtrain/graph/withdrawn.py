@@ -1,4 +1,4 @@
-"""Operators that ONNX had on trial and took back, as the nodes that say the same.
+"""Operators that ONNX had on trial, and took back or changed, as the nodes that say the same.
 
 Old converters (Core ML, Caffe2) wrote them, and onnxruntime still runs them.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.errors import GraphError
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX, DataType
@@ -20,10 +21,16 @@ _END = 2**31 - 1
 
 def replace_withdrawn(model: ir.Model) -> None:
     """Rewrite nodes of such operators, in place."""
-    found = [n for n in all_nodes(model.graph) if n.op_type in _REWRITES and n.domain == ONNX]
+    opset = model.opset_imports.get(ONNX, 1)
+    found = [node for node in all_nodes(model.graph) if _is_on_trial(node, opset)]
     for node in found:
         if node.graph is not None:
-            _replaced(node, model.opset_imports.get(ONNX, 1))
+            _replaced(node, opset)
+
+
+def _is_on_trial(node: ir.Node, opset: int) -> bool:
+    adopted = _ADOPTED.get(node.op_type, opset + 1)
+    return node.domain == ONNX and node.op_type in _REWRITES and opset < adopted
 
 
 class _Before:
@@ -48,7 +55,7 @@ class _Before:
 
     @property
     def x(self) -> ir.Value:
-        (value,) = self.node.inputs
+        value = self.node.inputs[0]
         assert value is not None
         return value
 
@@ -99,23 +106,59 @@ def _crop(at: _Before) -> ir.Value:
         ends = [top + scale[0], left + scale[1]]
     else:
         ends = [-bottom if bottom else _END, -right if right else _END]
-    return _sliced(at, [top, left], ends)
+    return _sliced(at, starts=[top, left], ends=ends, axes=[2, 3])
 
 
-def _sliced(at: _Before, starts: list[int], ends: list[int]) -> ir.Value:
+def _sliced(at: _Before, **places: list[int]) -> ir.Value:
     if at.opset < 10:
-        return at.emit("Slice", at.x, starts=starts, ends=ends, axes=[2, 3])
-    places = [at.emit("Constant", value=ir.tensor(np.asarray(v))) for v in (starts, ends, [2, 3])]
-    return at.emit("Slice", at.x, *places)
+        return at.emit("Slice", at.x, **places)
+    given = [at.emit("Constant", value=ir.tensor(np.asarray(v))) for v in places.values()]
+    return at.emit("Slice", at.x, *given)
 
 
+def _dynamic_slice(at: _Before) -> ir.Value:
+    """Slice with its places as inputs, which must be constants before opset 10."""
+    given = [value for value in at.node.inputs if value is not None]
+    if at.opset >= 10:
+        return at.emit("Slice", *given)
+    tensors = [ir.convenience.get_const_tensor(value) for value in given[1:]]
+    if None in tensors:
+        raise GraphError(
+            f"cannot read node '{at.node.name}' (DynamicSlice, which ONNX took back): its places "
+            "are computed\n  convert the model to opset 10 or later, where Slice takes them"
+        )
+    known = [t.numpy().ravel().tolist() for t in tensors if t is not None]
+    return _sliced(at, **dict(zip(("starts", "ends", "axes"), known, strict=False)))
+
+
+def _thresholded_relu(at: _Before) -> ir.Value:
+    """y = x where x > α, else 0."""
+    passed = at.emit("Greater", at.x, at.number(at.real("alpha", 1.0)))
+    return at.emit("Mul", at.x, at.emit("Cast", passed, to=at.x.dtype or DataType.FLOAT))
+
+
+def _mean_variance(at: _Before) -> ir.Value:
+    """y = (x - mean) / sqrt(var + 1e-9) of each channel, or of all, and maybe not divided."""
+    axes = [0, 1, 2, 3] if at.node.attributes.get_int("across_channels", 0) else [0, 2, 3]
+    centred = at.emit("Sub", at.x, at.emit("ReduceMean", at.x, axes=axes))
+    if not at.node.attributes.get_int("normalize_variance", 1):
+        return centred
+    variance = at.emit("ReduceMean", at.emit("Mul", centred, centred), axes=axes)
+    return at.emit("Div", centred, at.emit("Sqrt", at.emit("Add", variance, at.number(1e-9))))
+
+
+_ADOPTED = {"MeanVarianceNormalization": 9, "ThresholdedRelu": 10}
+"""Opsets since which operators are ONNX's own, in another form."""
 _REWRITES: dict[str, Callable[[_Before], ir.Value]] = {
     "Affine": _affine,
     "Crop": _crop,
+    "DynamicSlice": _dynamic_slice,
     "ImageScaler": _image_scaler,
+    "MeanVarianceNormalization": _mean_variance,
     "ParametricSoftplus": _parametric_softplus,
     "Scale": _scaled,
     "ScaledTanh": _scaled_tanh,
+    "ThresholdedRelu": _thresholded_relu,
 }
 
 

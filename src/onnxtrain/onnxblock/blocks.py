@@ -32,7 +32,7 @@ from onnxtrain.onnxblock.operators import (
     Transpose,
     Where,
 )
-from onnxtrain.onnxblock.values import element_type, require_value
+from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import ML, MS
 
 __all__ = [
@@ -89,6 +89,7 @@ class Clip(Operator):
     """``min(max(x, clip_min), clip_max)``; a bound of None does not bound."""
 
     op_type = "Clip"
+    bounds_are_inputs_since = 11
 
     def __init__(self, clip_min: float | None = None, clip_max: float | None = None) -> None:
         super().__init__()
@@ -97,12 +98,16 @@ class Clip(Operator):
 
     def build(self, clip_input_name: str) -> str:
         """Clip a value between constants of its own type."""
+        bounds = {"min": self.clip_min, "max": self.clip_max}
+        if opset_of(self.base) < self.bounds_are_inputs_since:
+            given = {name: float(bound) for name, bound in bounds.items() if bound is not None}
+            return self._add([clip_input_name], attributes=given)
         dtype = element_type(self.base, clip_input_name)
-        bounds = [
-            "" if bound is None else edit.add_constant(self.base, token, bound, dtype)
-            for token, bound in (("clip_min", self.clip_min), ("clip_max", self.clip_max))
+        names = [
+            "" if bound is None else edit.add_constant(self.base, f"clip_{name}", bound, dtype)
+            for name, bound in bounds.items()
         ]
-        return self._add([clip_input_name, *bounds])
+        return self._add([clip_input_name, *names])
 
 
 class Constant(Block):

@@ -10,7 +10,7 @@ import onnx
 from onnxtrain.errors import ModelError
 from onnxtrain.onnxblock import edit
 from onnxtrain.onnxblock.block import Block
-from onnxtrain.onnxblock.values import opset_of, require_value
+from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 
 
 class Operator(Block):
@@ -197,7 +197,23 @@ class Where(Operator):
     """``a`` where a condition holds, ``b`` elsewhere."""
 
     op_type = "Where"
+    since = 9
 
     def build(self, condition_name: str, input_name1: str, input_name2: str) -> str:
-        """Choose between two values."""
-        return self._add([condition_name, input_name1, input_name2])
+        """Choose between two values, which must be finite where there is no such operator."""
+        if opset_of(self.base) >= self.since:
+            return self._add([condition_name, input_name1, input_name2])
+        closed = self._node("Not", [condition_name])
+        to = {"to": element_type(self.base, input_name1)}
+        parts = [
+            self._node("Mul", [self._node("Cast", [chosen], to), name])
+            for chosen, name in ((condition_name, input_name1), (closed, input_name2))
+        ]
+        return self._node("Add", parts)
+
+    def _node(
+        self, op_type: str, inputs: Sequence[str], attributes: Mapping[str, Any] | None = None
+    ) -> str:
+        output = edit.generate_name(f"where_{op_type.lower()}_output")
+        edit.add_node(self.base, op_type, inputs, [output], "", attributes)
+        return output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from onnxtrain.errors import ModelError
 from onnxtrain.onnxblock.check import describe, infer_types
 
 
@@ -11,6 +12,19 @@ def opset_of(model: onnx.ModelProto) -> int:
     """Version of ONNX's own operators that the model is written in."""
     versions = {opset.domain: int(opset.version) for opset in model.opset_import}
     return versions.get("", versions.get("ai.onnx", 1))
+
+
+def need_opset(model: onnx.ModelProto, what: str, since: int) -> None:
+    """Refuse to write something into a model whose opset has not all that it needs.
+
+    Raises:
+        ModelError: if the opset is too old.
+    """
+    if opset_of(model) < since:
+        raise ModelError(
+            f"{what} needs opset {since}, the model has {opset_of(model)}\n"
+            "  convert it with onnx.version_converter"
+        )
 
 
 def exists(model: onnx.ModelProto, name: str) -> bool:

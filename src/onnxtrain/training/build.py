@@ -21,6 +21,7 @@ from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs
 from onnxtrain.kernels.dtypes import tensor_of
 from onnxtrain.onnxblock.onnxblock import as_tuple
+from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.graft import grafted
@@ -232,7 +233,8 @@ def build_optimizer(
     tensors = [
         onnx.TensorProto(name=name, data_type=int(inputs[name].dtype or 1)) for name in trained
     ]
-    with onnxblock.empty_base(onnx_opset(model.graph.opset_imports, default=17)):
+    opset = max(onnx_opset(model.graph.opset_imports, default=17), SEQUENCES_SINCE)
+    with onnxblock.empty_base(opset):
         block((tensors, []))
         proto: onnx.ModelProto = block.to_model_proto()
         return proto

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from onnxtrain.errors import LossError
 from onnxtrain.onnxblock import Block
 from onnxtrain.training.build import LOSSES
 from onnxtrain.training.given import check_loss
+from onnxtrain.transforms.training_graph import returnable
 from onnxtrain.types import FLOATS, TEXT
 
 TorchLoss = Callable[[dict[str, torch.Tensor], dict[str, Any]], torch.Tensor]
@@ -38,31 +39,51 @@ def torch_function(loss: Any) -> TorchLoss | None:
 
 
 def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> list[str]:
-    """Outputs of the model that the loss takes.
+    """Values that the loss takes; those inside of the model become outputs of it.
 
     Raises:
-        LossError: if the model has no such output.
+        LossError: if the model has no such value, or no output that a loss could take.
     """
     values = list(dict.fromkeys(model.graph.outputs))
     names = [str(v.name) for v in values]
     if outputs is None:
         if loss is None:
             return names[:1]
-        kinds = _is_real if isinstance(loss, str) else _is_numbers
-        fitting = [str(v.name) for v in values if kinds(v)] or names
-        return fitting[:1] if isinstance(loss, str) else fitting
+        if isinstance(loss, str):
+            return [_scores(model.graph, values)]
+        return [str(v.name) for v in values if _is_numbers(v)] or names
     if not isinstance(outputs, (str, Iterable)):
         raise LossError(
             f"outputs are names of outputs, not {outputs!r}\n  have  {', '.join(names)}"
         )
     picked = [outputs] if isinstance(outputs, str) else list(dict.fromkeys(outputs))
-    if unknown := [name for name in picked if name not in names]:
+    inner = inside(model.graph, picked)
+    if unknown := [name for name in picked if name not in {*names, *(v.name for v in inner)}]:
         raise LossError(
-            f"the model has no output {', '.join(map(repr, unknown))}\n  have  {', '.join(names)}"
+            f"the model has no output {', '.join(map(repr, unknown))}\n{returnable(model.graph)}"
         )
     if not picked:
         raise LossError("the loss needs an output: the list of outputs is empty")
+    model.graph.outputs.extend(inner)
     return picked
+
+
+def inside(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
+    """The values with such names that a graph computes and does not return."""
+    returned = set(graph.outputs)
+    made = [value for node in graph for value in node.outputs if value not in returned]
+    return [value for value in made if value.name in names]
+
+
+def _scores(graph: ir.Graph, outputs: Sequence[ir.Value]) -> str:
+    """The first output of floating point, and rather one that the model computes."""
+    real = [value for value in outputs if _is_real(value)]
+    if not real:
+        raise LossError(
+            f"no output of the model is a tensor of floating point numbers\n{returnable(graph)}\n"
+            "  name the value that the loss takes with outputs="
+        )
+    return str(next((v for v in real if v.producer() is not None), real[0]).name)
 
 
 def _is_numbers(value: ir.Value) -> bool:

@@ -33,7 +33,7 @@ from onnxtrain.training.build import (
 )
 from onnxtrain.training.checkpoint import Tensors
 from onnxtrain.training.given import check_numbers, check_options
-from onnxtrain.training.losses import TorchLoss, loss_outputs, torch_function, value_of
+from onnxtrain.training.losses import TorchLoss, inside, loss_outputs, torch_function, value_of
 from onnxtrain.training.module import Module
 from onnxtrain.training.optimizer import Optimizer
 from onnxtrain.training.parallel import Shares
@@ -63,8 +63,8 @@ class Trainer:
         lr: Learning rate.
         trainable: ``auto``, names and glob patterns of parameters, or a ``Selection``.
         device: ``cpu``, ``cuda``, ``cuda:1``; None takes CUDA if it is there.
-        outputs: Outputs of the model that are passed to the loss; all by default for blocks and
-            functions, the first one of floating point for a loss given by name.
+        outputs: What is passed to the loss, outputs or values inside of the model; all outputs by
+            default for blocks and functions, the first of floating point for a loss given by name.
         weight_decay: Decay of the weights, as the optimizer defines it.
         clip_grad_norm: Largest norm of all gradients together; None for no limit.
         lora: Train low-rank adapters of layers instead of weights; parameters that ``trainable``
@@ -269,15 +269,16 @@ class Trainer:
             return value_of(self._torch_loss, self._outputs, results, given)
 
     def predict(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The model's outputs on one batch in evaluation form, by name."""
+        """The model's outputs, and what else the loss takes, on one batch in evaluation form."""
         results = self._predictor.run(pick(batch, self.input_names))
-        names = [str(value.name) for value in self._original.graph.outputs]
+        names = [str(value.name) for value in self._predictor.model.graph.outputs]
         return dict(zip(names, results, strict=True))
 
     @functools.cached_property
     def _predictor(self) -> Runner:
         """Runs the original model with the parameters as they are."""
         model = working_copy(self._original, maps=True, named=self.mutable)
+        model.graph.outputs.extend(inside(model.graph, self._outputs))
         Masters.of(model, self._masters.names)
         parameters_to_inputs(model, {p.name for p in self.state.parameters.in_order()})
         EvaluationForm()(model)

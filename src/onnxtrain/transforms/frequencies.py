@@ -1,4 +1,4 @@
-"""Which tensors belong to a position encoding, which nobody trains: frequencies, rotations."""
+"""Which tensors tell positions, which nobody trains: frequencies, rotations, grids."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _STEPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 _ROUNDING = 0.02
 _READERS = frozenset({"Add", "Gather", "Mul"})
 """Operators that tell positions by a table, or take rows out of it."""
+_SCANNED = 2**22
+"""Larger tensors are no grids."""
 _TABLE = 8
 """Smaller tables may have such numbers by chance."""
 
@@ -119,6 +121,18 @@ def is_waves(value: ir.Value) -> bool:
         return False
     rows = tensor.numpy().reshape(-1, int(tensor.shape.numpy()[-1]))
     return _are_waves(rows[:_TABLE]) and _are_waves(rows)
+
+
+def is_grid(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor has evenly spaced numbers, again and again along another axis.
+
+    Detectors add such rows and columns of cells to what they find in each of them.
+    """
+    if sum(size > 1 for size in tensor.shape.numpy()) < 2 or tensor.size > _SCANNED:
+        return False
+    found = np.unique(tensor.numpy().astype(np.float64))
+    repeated = 3 <= len(found) <= tensor.size // 2
+    return repeated and np.allclose(np.diff(found), found[1] - found[0], rtol=1e-3)
 
 
 def _are_waves(rows: np.ndarray) -> bool:

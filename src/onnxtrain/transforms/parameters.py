@@ -17,10 +17,17 @@ from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
-from onnxtrain.transforms.frequencies import counted_values, is_frequencies, is_waves, rotations
+from onnxtrain.transforms.frequencies import (
+    counted_values,
+    is_frequencies,
+    is_grid,
+    is_waves,
+    rotations,
+)
 from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 from onnxtrain.transforms.places import final_uses, in_group_norm, under_root
+from onnxtrain.transforms.prepared_inputs import preparing
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
@@ -76,6 +83,10 @@ _DATA = frozenset(
     }
 )
 """Places of data, where zeros are what something begins with: a state, or a sum by indices."""
+_REPEATING = frozenset({"Loop", "Scan"})
+"""Operators that only take data: states to begin with, and sequences."""
+_AMONG_DATA = frozenset({("Add", 0), ("Add", 1), ("Sub", 0), ("Sub", 1), ("Conv", 0)})
+"""Places where a grid of positions meets data."""
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
 _HOLDERS = _LINEAR | {
     "BatchNormalization",
@@ -184,6 +195,8 @@ def decide(
     ]
     values = model.graph.initializers
     decisions = [dataclasses.replace(d, made_of=told.made_of(values[d.name])) for d in decisions]
+    prepared = {str(v.name) for v in preparing(model.graph) if not told.is_parameter(v)}
+    decisions = _without(decisions, prepared, "prepares an input")
     if wanted != "auto":
         patterns = patterns_of(wanted, TRAINABLE)
         decisions = _picked(decisions, patterns, model.graph)
@@ -192,6 +205,16 @@ def decide(
         why = _why_not(decisions) + homes
         raise ParameterError(f"the model has no weight that could be trained{why}")
     return decisions
+
+
+def _without(decisions: Sequence[Decision], names: Collection[str], why: str) -> list[Decision]:
+    """The decisions with some tensors left out, unless nothing else is trained."""
+    if not any(d.trained and d.name not in names for d in decisions):
+        return list(decisions)
+    return [
+        dataclasses.replace(d, trained=False, reason=why) if d.trained and d.name in names else d
+        for d in decisions
+    ]
 
 
 def settle(decisions: Sequence[Decision], trained: Collection[str]) -> list[Decision]:
@@ -273,8 +296,10 @@ def _not_a_weight(
     made = place in _STATES and node not in value.consumers()
     if place in _SETTINGS and (not made or is_zero(tensor)):
         return _SETTINGS[place]
-    if place in _DATA and is_zero(tensor):
+    if (place in _DATA or node.op_type in _REPEATING) and is_zero(tensor):
         return f"zeros in the place of data of {op_name(node.domain, node.op_type)}"
+    if place in _AMONG_DATA and is_grid(tensor):
+        return "positions on a grid"
     if in_group_norm(node) and is_filled(tensor, index == 1):
         return "leaves groups of channels as they are"
     spread = len(tensor.shape) == 0 and node not in value.consumers()

@@ -186,15 +186,15 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     known.update(graph.initializers)
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
-            f"the graph has no value {', '.join(map(repr, unknown))} to return\n{_have(graph)}"
+            f"the graph has no value {', '.join(map(repr, unknown))} to return\n{returnable(graph)}"
         )
     graph.outputs.clear()
     graph.outputs.extend(known[name] for name in names)
     remove_dead(graph)
 
 
-def _have(graph: ir.Graph) -> str:
-    """The values that could be outputs: the latest first, which are what one mostly wants."""
+def returnable(graph: ir.Graph) -> str:
+    """The values that could be outputs, for errors: the latest first, as one mostly wants those."""
     inner = [str(v.name) for node in graph for v in node.outputs if v.name]
     inner = [name for name in reversed(inner) if name not in {v.name for v in graph.outputs}]
     more = f" and {len(inner) - _SHOWN} more" if len(inner) > _SHOWN else ""

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from onnxtrain.types import ML, DataType, dtype_name, op_name
 
+_LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "GRU", "LSTM", "MatMul", "RNN"})
 _PACKED = frozenset({"ConvInteger", "MatMulInteger"})
 _FEW_BITS = ("MatMul", "Gather", "Q", "DynamicQuantize")
 _WHOLE = frozenset(
@@ -22,7 +23,23 @@ _WHOLE = frozenset(
 
 def other_homes(graph: ir.Graph) -> list[str]:
     """A line for each place where numbers are that cannot be trained."""
-    return [*_whole_numbers(graph), *_attributes(graph)]
+    return [*_inputs(graph), *_whole_numbers(graph), *_attributes(graph)]
+
+
+def _inputs(graph: ir.Graph) -> list[str]:
+    """Weights of a file that was written without their values."""
+    found = [v for v in graph.inputs if any(_takes_weight(*use) for use in v.uses())]
+    if not found:
+        return []
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [
+        f"'{found[0].name}'{more}: an input, which has no value in the file; write the model with "
+        "its weights, as initializers"
+    ]
+
+
+def _takes_weight(node: ir.Node, index: int) -> bool:
+    return node.op_type in _LAYERS and index in (1, 2)
 
 
 def _whole_numbers(graph: ir.Graph) -> list[str]:

@@ -43,8 +43,9 @@ def test_it_is_one_product_of_rows(nodes: str, weight: str, shape: str) -> None:
     same(result, {"x": normal(*sizes, 4, dtype=np.float64)}, ["x", weight, "b"])
 
 
-def test_an_old_opset_does_it_too() -> None:
-    result = model("p = MatMul(x, w) y = Add(p, b)", "N,L", opset=10)
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_an_old_opset_does_it_too(opset: int) -> None:
+    result = model("p = MatMul(x, w) y = Add(p, b)", "N,L", opset=opset)
     assert result.node("Gemm").inputs[2].name == "b"
     same(result, {"x": normal(2, 3, 4, dtype=np.float64)}, ["x", "w", "b"])
 

@@ -10,8 +10,10 @@ from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
 from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
-from onnxtrain.onnxblock.values import element_type
+from onnxtrain.onnxblock.values import element_type, need_opset
 
+_RANGE_SINCE = 11
+"""The first opset that has Range."""
 _EPSILON = 1e-6
 """Added to differences, so that the distance of equal rows has a gradient."""
 _TINY: dict[int, float] = {onnx.TensorProto.FLOAT16: 2.0**-14}
@@ -132,6 +134,7 @@ def _unit(model: onnx.ModelProto, name: str) -> str:
 
 def _row_numbers(model: onnx.ModelProto, name: str) -> str:
     """Name of 0, 1, ... for every row."""
+    need_opset(model, "InfoNCELoss", _RANGE_SINCE)
     names = (edit.generate_name(token) for token in ("shape", "count", "rows"))
     shape, count, rows = names
     int64 = onnx.TensorProto.INT64

@@ -6,12 +6,11 @@ import math
 
 import onnx
 
-from onnxtrain.errors import ModelError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
 from onnxtrain.onnxblock.text import add_text
-from onnxtrain.onnxblock.values import element_type, exists, opset_of, require_value
+from onnxtrain.onnxblock.values import element_type, exists, need_opset, opset_of, require_value
 
 _SINCE = 13
 """The first opset whose operators all of this is written in."""
@@ -143,11 +142,7 @@ class CTCLoss(Block):
             LookupError: if the predictions do not exist.
             ModelError: if the opset of the model is too old.
         """
-        if opset_of(self.base) < _SINCE:
-            raise ModelError(
-                f"CTCLoss needs opset {_SINCE}, the model has {opset_of(self.base)}\n"
-                "  convert it with onnx.version_converter"
-            )
+        need_opset(self.base, "CTCLoss", _SINCE)
         int64, batch = onnx.TensorProto.INT64, 0 if self.batch_first else 1
         targets = _targets(self.base, log_probs_name, targets_name, batch)
         lengths = [

@@ -10,6 +10,8 @@ from onnxtrain.onnxblock import edit
 from onnxtrain.onnxblock.onnxblock import Parameters
 from onnxtrain.onnxblock.values import find_value
 
+SEQUENCES_SINCE = 11
+"""The first opset with operators on sequences, which optimizers are written with."""
 LEARNING_RATE = "learning_rate"
 STEP = "step"
 PARAMS = "params"

@@ -50,8 +50,7 @@ def _shape(op: Ops, x: ir.Value, columns: int) -> ir.Value:
     sizes = [d if isinstance(d, int) else -1 for d in list(x.shape)[:-1]]
     if sizes.count(-1) <= 1 and 0 not in sizes:
         return op.ints([*sizes, columns])
-    first = op.Slice(op.Shape(x), op.ints([0]), op.ints([-1]))
-    return op.Concat(first, op.ints([columns]), axis=0)
+    return op.Concat(op.slice(op.Shape(x), 0, -1), op.ints([columns]), axis=0)
 
 
 PATTERN = Pattern("Gemm", frozenset({"MatMul"}), match)

@@ -1,0 +1,117 @@
+"""Artifacts of models whose weights are no initializers, or whose nodes are in any order.
+
+Each model computes what ``PLAIN`` does, so its losses are those of ``PLAIN``.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from onnxtrain import artifacts
+from training.small import load_module, load_optimizer, model_of, normal
+
+W, B = normal(4, 3, seed=1), normal(3, seed=2)
+W[0] = 0
+TEXT = "(float[N,4] x) => (float[N,3] y) { h = MatMul(x, w)  y = Add(h, b) }"
+PLAIN = model_of(TEXT, {"w": W, "b": B})
+
+
+def constant(name: str, array: np.ndarray) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
+
+
+def without_w() -> onnx.ModelProto:
+    model = model_of(TEXT, {"w": W, "b": B})
+    del model.graph.initializer[0]
+    assert model.graph.initializer[0].name == "b"
+    return model
+
+
+def nodes() -> onnx.ModelProto:
+    model = without_w()
+    model.graph.node.insert(0, constant("w", W))
+    return model
+
+
+def mixed_up() -> onnx.ModelProto:
+    model = model_of(TEXT, {"w": W, "b": B})
+    model.graph.node.append(model.graph.node.pop(0))
+    return model
+
+
+def sparse() -> onnx.ModelProto:
+    model = without_w()
+    places = np.flatnonzero(W)
+    values = numpy_helper.from_array(W.ravel()[places], "w")
+    kept = helper.make_sparse_tensor(values, numpy_helper.from_array(places), W.shape)
+    model.graph.sparse_initializer.append(kept)
+    return model
+
+
+def in_function() -> onnx.ModelProto:
+    model = model_of("(float[N,4] x) => (float[N,3] y) { h = my.F(x)  y = Add(h, b) }", {"b": B},
+                     imports=', "my": 1')  # fmt: skip
+    body = [constant("w", W), helper.make_node("MatMul", ["u", "w"], ["v"])]
+    opsets = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("my", "F", ["u"], ["v"], body, opsets))
+    return model
+
+
+def in_branch() -> onnx.ModelProto:
+    model = without_w()
+    out = helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, None)
+    product = helper.make_node("MatMul", ["x", "w"], ["v"])
+    branch = helper.make_graph([product], "yes", [], [out], [numpy_helper.from_array(W, "w")])
+    other = helper.make_graph([constant("v", W)], "no", [], [out])
+    choice = helper.make_node("If", ["yes"], ["h"], then_branch=branch, else_branch=other)
+    del model.graph.node[0]
+    model.graph.node.insert(0, choice)
+    model.graph.node.insert(0, constant("yes", np.array(True)))
+    return model
+
+
+def losses(model: onnx.ModelProto, folder: pathlib.Path) -> list[float]:
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=["w", "b"],
+        loss=artifacts.LossType.MSELoss,
+        optimizer=artifacts.OptimType.AdamW,
+        artifact_directory=folder,
+    )
+    module = load_module(folder)
+    optimizer = load_optimizer(folder, module)
+    found = []
+    for _ in range(3):
+        found.append(float(module(normal(5, 4, seed=3), normal(5, 3, seed=4))))
+        optimizer.step()
+        module.lazy_reset_grad()
+    return found
+
+
+@pytest.mark.parametrize("make", [nodes, mixed_up, sparse, in_function, in_branch])
+def test_weights_are_found_wherever_they_are(make, tmp_path, tmp_path_factory):
+    plain = losses(PLAIN, tmp_path_factory.mktemp("plain"))
+    assert plain[0] > plain[1] > plain[2]
+    np.testing.assert_allclose(losses(make(), tmp_path), plain, rtol=1e-6)
+
+
+def test_types_that_onnx_does_not_find_contradict_no_loss(tmp_path):
+    text = (
+        "(float[N,2,2] x) => (float[N,3] y) {"
+        " f = Reshape<shape = [0, 4]>(x)  y = Gemm<broadcast = 1>(f, w, b) }"
+    )
+    model = model_of(text, {"w": W, "b": B}, opset=4, ir_version=4)
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=["w", "b"],
+        loss=artifacts.LossType.MSELoss,
+        artifact_directory=tmp_path,
+    )
+    x, target = normal(5, 2, 2, seed=3), normal(5, 3, seed=4)
+    found = float(load_module(tmp_path)(x, target))
+    assert found == pytest.approx(np.square(x.reshape(5, 4) @ W + B - target).mean(), rel=1e-5)
