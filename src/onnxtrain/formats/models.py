@@ -15,6 +15,8 @@ import onnx_ir as ir
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
 from onnxtrain.graph.load import Source
+from onnxtrain.transforms.inference_form import for_inference
+from onnxtrain.transforms.mode import EvaluationForm
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import write_back
 
@@ -52,6 +54,8 @@ def save_trained(
 ) -> None:
     """Write a model with new values of some weights; everything else stays as it was read.
 
+    Only nodes that were in training form (Dropout, BatchNormalization) are in inference form.
+
     Raises:
         ParameterError: if the model has no such weight.
         SaveError: if the file could not be written.
@@ -59,9 +63,22 @@ def save_trained(
     weights = [v.const_value for v in source.model.graph.initializers.values()]
     size = sum(tensor.nbytes for tensor in weights if tensor is not None)
     if source.proto is None or size >= EXTERNAL_BYTES:
-        save_model(write_back(source.model.clone(), values), path)
+        save_model(trained_model(source, values), path)
     else:
-        atomic_write(path, patched(source.proto, values, source.folder).SerializeToString())
+        proto = patched(source.proto, values, source.folder)
+        for_inference(proto)
+        atomic_write(path, proto.SerializeToString())
+
+
+def trained_model(source: Source, values: Mapping[str, npt.NDArray[Any]]) -> ir.Model:
+    """A copy of a model with new values of some weights, in inference form.
+
+    Raises:
+        ParameterError: if the model has no such weight.
+    """
+    model = write_back(source.model.clone(), values)
+    EvaluationForm(saved=True)(model)
+    return model
 
 
 def _bytes_of(tensor: ir.TensorProtocol) -> bytes | memoryview:
