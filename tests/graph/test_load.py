@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from graph.text import proto
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.load import data_files, load_model
 
 TEXT = "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
 
@@ -103,6 +103,29 @@ def test_external_data_is_found_beside_the_model(
     monkeypatch.chdir(external.parent.parent)
     loaded = load_model(external)
     assert loaded.graph.initializers["w"].const_value.numpy().tolist() == [1, 2]
+
+
+def test_external_data_of_functions_is_found_beside_the_model(
+    external: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = onnx.load(external, load_external_data=False)
+    weight = stored.graph.initializer.pop()
+    body = [
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("Add", ["a", "w"], ["b"]),
+    ]
+    imports = [helper.make_opsetid("", 17)]
+    stored.functions.append(helper.make_function("own", "More", ["a"], ["b"], body, imports))
+    node = stored.graph.node[0]
+    (given,) = (name for name in node.input if name != "w")
+    node.CopyFrom(helper.make_node("More", [given], list(node.output), domain="own"))
+    stored.opset_import.add(domain="own", version=1)
+    external.write_bytes(stored.SerializeToString())
+    monkeypatch.chdir(external.parent.parent)
+    loaded = load_model(external)
+    (function,) = loaded.functions.values()
+    assert function[0].attributes["value"].as_tensor().numpy().tolist() == [1, 2]
+    assert data_files(loaded) == {external.parent.resolve() / "weights.bin"}
 
 
 def test_external_data_needs_a_path(external: pathlib.Path) -> None:

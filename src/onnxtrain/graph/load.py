@@ -206,9 +206,15 @@ def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
     )
 
 
+def data_files(model: ir.Model) -> set[pathlib.Path]:
+    """Files besides its own in which a loaded model has tensors."""
+    return {pathlib.Path(tensor.path) for tensor in _external_tensors(model)}
+
+
 def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
     found = []
-    for graph in all_graphs(model.graph):
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    for graph in (graph for top in tops for graph in all_graphs(top)):
         found += [
             v.const_value
             for v in graph.initializers.data.values()
