@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,17 @@ import onnx_ir as ir
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
 from onnxtrain.graph.load import Source
+from onnxtrain.graph.walk import all_graphs
 from onnxtrain.transforms.inference_form import for_inference
 from onnxtrain.transforms.mode import EvaluationForm
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import write_back
+from onnxtrain.types import DataType
 
 EXTERNAL_BYTES = 1800 * 2**20
 """From this size on weights go to a file of their own, since a protobuf ends at 2 GiB."""
+INSIDE_BYTES = 1024
+"""Smaller tensors stay inside: shapes, axes and scales that readers must know for shapes."""
 
 
 def save_model(
@@ -30,7 +34,7 @@ def save_model(
     """Write a model; a crash at any moment leaves the old file or the new one.
 
     Args:
-        model: The model; external data of a small one is loaded into it.
+        model: The model; external data is loaded into it, but for the weights of a large one.
         path: The file to write or replace.
         external_bytes: From how many bytes of weights on they go to ``<file>.data``;
             None for ``EXTERNAL_BYTES``.
@@ -38,13 +42,17 @@ def save_model(
     Raises:
         SaveError: if the file could not be written.
     """
+    limit = EXTERNAL_BYTES if external_bytes is None else external_bytes
     weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
-    if sum(sizes) < (EXTERNAL_BYTES if external_bytes is None else external_bytes):
-        ir.external_data.load_to_model(model)
+    if sum(sizes) < limit:
+        _take_inside(model)
         atomic_write(path, ir.to_proto(model).SerializeToString())
         return
-    _save_external(model, pathlib.Path(path), weights)
+    least = min(INSIDE_BYTES, limit)
+    outside = [v for v, n in zip(weights, sizes, strict=True) if n >= least and not _is_text(v)]
+    _take_inside(model, but=outside)
+    _save_external(model, pathlib.Path(path), outside)
 
 
 def save_trained(
@@ -79,6 +87,32 @@ def trained_model(source: Source, values: Mapping[str, npt.NDArray[Any]]) -> ir.
     model = write_back(source.model.clone(), values)
     EvaluationForm(saved=True)(model)
     return model
+
+
+def _is_text(value: ir.Value) -> bool:
+    """Strings cannot lie outside."""
+    return value.const_value is not None and value.const_value.dtype == DataType.STRING
+
+
+def _take_inside(model: ir.Model, but: Collection[ir.Value] = ()) -> None:
+    """Load the external data of a model, of its functions and bodies too, but for some weights."""
+    kept = {id(value) for value in but}
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    for graph in (graph for top in tops for graph in all_graphs(top)):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor) and id(value) not in kept:
+                value.const_value = _loaded(value.const_value)
+        for node in graph:
+            for key, attribute in node.attributes.items():
+                if isinstance(attribute.value, ir.ExternalTensor):
+                    tensor = _loaded(attribute.value)
+                    node.attributes[key] = ir.AttrTensor(key, tensor, attribute.doc_string)
+
+
+def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    """A copy in memory; other copies of the model go on reading the file as it was."""
+    array, dtype, doc = tensor.numpy().copy(), tensor.dtype, tensor.doc_string
+    return ir.Tensor(array, dtype, name=tensor.name, doc_string=doc)
 
 
 def _bytes_of(tensor: ir.TensorProtocol) -> bytes | memoryview:
