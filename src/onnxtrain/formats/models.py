@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
+from onnxtrain.graph import maps
 from onnxtrain.graph.load import Source
 from onnxtrain.graph.walk import all_graphs
 from onnxtrain.transforms.inference_form import for_inference
@@ -47,7 +48,7 @@ def save_model(
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
     if sum(sizes) < limit:
         _take_inside(model)
-        atomic_write(path, ir.to_proto(model).SerializeToString())
+        atomic_write(path, maps.written(model).SerializeToString())
         return
     least = min(INSIDE_BYTES, limit)
     outside = [v for v, n in zip(weights, sizes, strict=True) if n >= least and not _is_text(v)]
@@ -145,7 +146,7 @@ def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value])
     for value, external in tensors.items():
         value.const_value = external
     try:
-        proto = ir.to_proto(model).SerializeToString()
+        proto = maps.written(model).SerializeToString()
     finally:
         for (_, tensor), value in zip(parts, weights, strict=True):
             value.const_value = tensor
