@@ -49,7 +49,8 @@ def export(
     from onnxtrain.formats.models import save_model
     from onnxtrain.formats.names import ArtifactPaths
     from onnxtrain.formats.native import looks_like
-    from onnxtrain.graph.load import data_files, load_model, load_source
+    from onnxtrain.graph.external import data_files
+    from onnxtrain.graph.load import load_model, load_source
 
     path = ArtifactPaths(model).eval_model if model.is_dir() else model
     _check_apart(out, (path, checkpoint, pathlib.Path(data_path(checkpoint))))

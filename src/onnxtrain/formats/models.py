@@ -15,8 +15,8 @@ import onnx_ir as ir
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
 from onnxtrain.graph import maps
+from onnxtrain.graph.external import external_tensors
 from onnxtrain.graph.load import Source
-from onnxtrain.graph.walk import all_graphs
 from onnxtrain.transforms.inference_form import for_inference
 from onnxtrain.transforms.mode import EvaluationForm
 from onnxtrain.transforms.patch import patched
@@ -74,7 +74,7 @@ def save_trained(
     if source.proto is None or size >= EXTERNAL_BYTES:
         save_model(trained_model(source, values), path)
     else:
-        proto = patched(source.proto, values, source.folder)
+        proto = patched(source.proto, values, source.files)
         for_inference(proto)
         atomic_write(path, proto.SerializeToString())
 
@@ -97,17 +97,10 @@ def _is_text(value: ir.Value) -> bool:
 
 def _take_inside(model: ir.Model, but: Collection[ir.Value] = ()) -> None:
     """Load the external data of a model, of its functions and bodies too, but for some weights."""
-    kept = {id(value) for value in but}
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    for graph in (graph for top in tops for graph in all_graphs(top)):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor) and id(value) not in kept:
-                value.const_value = _loaded(value.const_value)
-        for node in graph:
-            for key, attribute in node.attributes.items():
-                if isinstance(attribute.value, ir.ExternalTensor):
-                    tensor = _loaded(attribute.value)
-                    node.attributes[key] = ir.AttrTensor(key, tensor, attribute.doc_string)
+    kept = {id(value.const_value) for value in but}
+    for tensor, put in external_tensors(model):
+        if id(tensor) not in kept:
+            put(_loaded(tensor))
 
 
 def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
