@@ -2,6 +2,7 @@ import pathlib
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
@@ -47,6 +48,66 @@ def made(folder):
 def test_a_checkpoint_of_fit_becomes_the_model_that_fit_wrote(trained, cli):
     assert "wrote out.onnx" in cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx")
     assert pathlib.Path("out.onnx").read_bytes() == pathlib.Path("fit.onnx").read_bytes()
+
+
+def branches() -> onnx.ModelProto:
+    """A classifier with weights in the bodies of a node."""
+    return onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        branches (float[N,8] x) => (float[N,8] logits) {
+            sum = ReduceSum<keepdims=0>(x)
+            zero = Constant<value_float=0.0>()
+            above = Greater(sum, zero)
+            logits = If(above) <
+                then_branch = yes () => (float[N,8] p) {
+                    w = Constant<value_floats=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]>()
+                    p = Mul(x, w)
+                },
+                else_branch = no () => (float[N,8] q)
+                    <float[8] v = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}> { q = Add(x, v) }
+            >
+        }"""
+    )
+
+
+def linear() -> onnx.ModelProto:
+    """A classifier with its weights in attributes."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
+        linear (float[N,8] x) => (float[N,3] logits) {
+            logits = ai.onnx.ml.LinearRegressor<targets=3, intercepts=[0.1, 0.2, 0.3]>(x)
+        }"""
+    )
+    numbers = np.linspace(-1, 1, 24)
+    model.graph.node[0].attribute.append(helper.make_attribute("coefficients", numbers))
+    return model
+
+
+def whole_numbers() -> onnx.ModelProto:
+    """A classifier with a weight of whole numbers that an operator for them takes."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        whole (float[N,8] x) => (float[N,3] logits) {
+            q, scale, zero = DynamicQuantizeLinear(x)
+            sum = MatMulInteger(q, w, zero)
+            number = Cast<to=1>(sum)
+            both = Mul(scale, w_scale)
+            logits = Mul(number, both)
+        }"""
+    )
+    weight = np.random.default_rng(0).integers(-100, 100, (8, 3)).astype(np.int8)
+    for name, array in (("w", weight), ("w_scale", np.float32(0.01))):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    return model
+
+
+@pytest.mark.parametrize("model", [branches, linear, whole_numbers])
+def test_weights_that_are_no_initializers_of_the_file(model, folder, cli):
+    onnx.save(model(), "model.onnx")
+    cli(*FIT, "--steps", 3, "--lr", 0.05, "--checkpoint", "run.ckpt", "--out", "fit.onnx")
+    cli("export", "run.ckpt", "model.onnx", "--out", "out.onnx")
+    assert pathlib.Path("out.onnx").read_bytes() == pathlib.Path("fit.onnx").read_bytes()
+    assert (logits("out.onnx") != logits("model.onnx")).any()
 
 
 @pytest.mark.parametrize("model", ["artifacts", "artifacts/eval_model.onnx"])
@@ -115,6 +176,30 @@ def test_nothing_that_is_read_is_overwritten(trained, cli):
     output = cli("export", "run.ckpt", "model.onnx", "--out", "run.ckpt", code=1)
     assert "'run.ckpt' would be overwritten" in output
     assert pathlib.Path("run.ckpt").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["native", "artifacts"])
+def test_external_data_that_is_read_is_not_overwritten(kind, trained, made, cli):
+    checkpoint, path = {
+        "native": ("run.ckpt", "model.onnx"),
+        "artifacts": ("artifacts/checkpoint", "artifacts/eval_model.onnx"),
+    }[kind]
+    target = pathlib.Path(path).with_name("weights.bin")
+    outside = {"save_as_external_data": True, "location": target.name, "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **outside)
+    before = target.read_bytes()
+    output = cli("export", checkpoint, path, "--out", target, code=1)
+    assert "weights.bin' would be overwritten" in output
+    assert target.read_bytes() == before
+
+
+def test_artifacts_want_their_evaluation_model(made, cli):
+    line = ("export", "artifacts/checkpoint")
+    output = cli(*line, "artifacts/training_model.onnx", code=1)
+    assert "is a training model" in output and "give the evaluation model" in output
+    output = cli(*line, "model.onnx", code=1)
+    assert "weights of its own, say 'w1'" in output and "give the evaluation model" in output
+    assert not pathlib.Path("trained.onnx").exists()
 
 
 def test_artifacts_are_not_overwritten(made, cli):

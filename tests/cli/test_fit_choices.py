@@ -343,3 +343,12 @@ def test_a_classifier_that_gives_labels_and_maps_is_trained_on_its_scores(folder
     output = cli("fit", "linear.onnx", *data, "--loss", "cross_entropy", "--out", "out.onnx")
     assert "val_accuracy 100.00%" in output
     assert onnx.load("out.onnx").graph.node[0].attribute != graph.node[0].attribute
+
+
+def test_external_data_of_the_model_is_not_overwritten(folder, cli):
+    path, weights = pathlib.Path("model.onnx"), pathlib.Path("weights.bin")
+    outside = {"save_as_external_data": True, "location": weights.name, "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **outside)
+    before = weights.read_bytes()
+    assert "weights.bin' would be overwritten" in cli(*FIT, "--out", weights, code=1)
+    assert weights.read_bytes() == before

@@ -1,13 +1,17 @@
+import os
 import pathlib
+import resource
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from graph.text import proto
 from onnxtrain.errors import ModelError
+from onnxtrain.graph.external import data_files
 from onnxtrain.graph.load import load_model
 
 TEXT = "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
@@ -105,6 +109,76 @@ def test_external_data_is_found_beside_the_model(
     assert loaded.graph.initializers["w"].const_value.numpy().tolist() == [1, 2]
 
 
+def test_external_data_takes_one_handle_of_the_system_for_a_file(tmp_path: pathlib.Path) -> None:
+    stored = proto(TEXT)
+    for index in range(64):
+        array = np.full(2, index, np.float32)
+        stored.graph.initializer.append(numpy_helper.from_array(array, f"w{index}"))
+    path = tmp_path / "model.onnx"
+    outside = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(stored, path, **outside)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = os.open(os.devnull, os.O_RDONLY)
+    os.close(used)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 16, before[1]))
+    try:
+        loaded = load_model(path)
+        arrays = [loaded.graph.initializers[f"w{n}"].const_value.numpy() for n in range(64)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [array.tolist() for array in arrays] == [[n, n] for n in range(64)]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(-3, 4).astype(ml_dtypes.int4),
+        np.arange(7).astype(ml_dtypes.bfloat16),
+        np.zeros((0, 3), np.float32),
+        np.arange(6).reshape(2, 3),
+    ],
+    ids=lambda array: array.dtype.name,
+)
+def test_external_data_of_all_types(array: np.ndarray, tmp_path: pathlib.Path) -> None:
+    stored = proto(TEXT)
+    tensor = ir.to_proto(ir.Tensor(array, name="v"))
+    data, tensor.data_location = tensor.raw_data, onnx.TensorProto.EXTERNAL
+    tensor.ClearField("raw_data")
+    tensor.external_data.add(key="location", value="v.bin")
+    tensor.external_data.add(key="offset", value="0")
+    stored.graph.initializer.append(tensor)
+    (tmp_path / "v.bin").write_bytes(data)
+    (tmp_path / "model.onnx").write_bytes(stored.SerializeToString())
+    held = load_model(tmp_path / "model.onnx").graph.initializers["v"].const_value
+    assert held.numpy().dtype == array.dtype
+    np.testing.assert_array_equal(held.numpy(), array)
+    np.testing.assert_array_equal(np.asarray(held), array)
+    assert held.tobytes() == data
+
+
+def test_external_data_of_functions_is_found_beside_the_model(
+    external: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = onnx.load(external, load_external_data=False)
+    weight = stored.graph.initializer.pop()
+    body = [
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("Add", ["a", "w"], ["b"]),
+    ]
+    imports = [helper.make_opsetid("", 17)]
+    stored.functions.append(helper.make_function("own", "More", ["a"], ["b"], body, imports))
+    node = stored.graph.node[0]
+    (given,) = (name for name in node.input if name != "w")
+    node.CopyFrom(helper.make_node("More", [given], list(node.output), domain="own"))
+    stored.opset_import.add(domain="own", version=1)
+    external.write_bytes(stored.SerializeToString())
+    monkeypatch.chdir(external.parent.parent)
+    loaded = load_model(external)
+    (function,) = loaded.functions.values()
+    assert function[0].attributes["value"].as_tensor().numpy().tolist() == [1, 2]
+    assert data_files(loaded) == {external.parent.resolve() / "weights.bin"}
+
+
 def test_external_data_needs_a_path(external: pathlib.Path) -> None:
     with pytest.raises(ModelError, match="without a path there is no folder to look in"):
         load_model(external.read_bytes())
@@ -127,6 +201,12 @@ def test_truncated_external_data_is_refused(external: pathlib.Path) -> None:
 def test_external_data_outside_the_folder_is_refused(external: pathlib.Path, location: str) -> None:
     with pytest.raises(ModelError, match="outside the model's folder"):
         load_model(moved(external, location))
+
+
+def test_external_data_with_other_names_is_refused(external: pathlib.Path) -> None:
+    os.link(external.parent / "weights.bin", external.parent / "other.bin")
+    with pytest.raises(ModelError, match=r"'weights\.bin' has other names too \(hard links\)"):
+        load_model(external)
 
 
 def test_absolute_paths_of_external_data_are_refused(external: pathlib.Path) -> None:

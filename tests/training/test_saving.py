@@ -231,6 +231,26 @@ def test_external_data_is_read_and_the_saved_file_needs_no_other(kind, tmp_path)
     assert (tmp_path / "original" / "weights.bin").read_bytes() == data
 
 
+@pytest.mark.parametrize("limit", [1, 2**30])
+@pytest.mark.parametrize("fate", ["removed", "replaced"])
+def test_external_data_is_what_was_loaded_whatever_becomes_of_its_file(
+    fate, limit, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("onnxtrain.formats.models.EXTERNAL_BYTES", limit)
+    trainer = trained(external(tmp_path), trainable=["fc2.*"])
+    data = tmp_path / "weights.bin"
+    size = data.stat().st_size
+    data.unlink()
+    if fate == "replaced":
+        data.write_bytes(bytes(size))
+    (tmp_path / "elsewhere").mkdir()
+    trainer.save(tmp_path / "elsewhere" / "trained.onnx")
+    saved = onnx.load(tmp_path / "elsewhere" / "trained.onnx").graph.initializer
+    for before, after in zip(mlp().graph.initializer, saved, strict=True):
+        same = np.array_equal(numpy_helper.to_array(before), numpy_helper.to_array(after))
+        assert same == before.name.startswith("fc1.")
+
+
 def test_a_model_may_replace_its_own_file(tmp_path):
     path = external(tmp_path)
     trainer = trained(path)

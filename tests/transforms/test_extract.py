@@ -47,6 +47,18 @@ def test_what_is_not_needed_is_left_out():
     assert list(made.graph.initializers) == ["w"]
 
 
+def test_domains_that_only_the_loss_needed_are_left_out():
+    text = """(float[N,4] x, float[4,3] w) => (float loss) {
+        h = MatMul(x, w)
+        g = com.microsoft.Gelu(h)
+        loss = ReduceMean<keepdims=0>(g)
+    }"""
+    made = ir.from_proto(model_of(text, imports=', "com.microsoft": 1'))
+    kept = extract(made.clone(), ["g"], VALUES)
+    assert kept.graph.opset_imports == {"": 17, "com.microsoft": 1}
+    assert extract(made, ["h"], VALUES).graph.opset_imports == {"": 17}
+
+
 def test_nodes_that_are_kept_stay_as_they_were():
     made = extract(evaluation(), ["d"], VALUES)
     assert [n.op_type for n in made.graph] == ["Constant", "MatMul", "Mul"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
+import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxtrain import Trainer
+from onnxtrain import LoraConfig, Trainer, api, artifacts
 
 
 def classifier() -> onnx.ModelProto:
@@ -55,6 +57,52 @@ def test_a_loss_takes_the_scores_under_the_name_of_the_map(tmp_path):
     trainer.save(tmp_path / "m.onnx")
     saved = onnx.load(tmp_path / "m.onnx")
     assert [n.op_type for n in saved.graph.node] == ["MatMul", "Softmax", "ArgMax", "ZipMap"]
+
+
+@pytest.mark.parametrize("kind", ["large", "for adapters"])
+def test_files_that_are_written_anew_declare_maps(kind, tmp_path, monkeypatch):
+    if kind == "large":
+        monkeypatch.setattr("onnxtrain.formats.models.EXTERNAL_BYTES", 1)
+    lora = None if kind == "large" else LoraConfig(rank=1)
+    given = classifier()
+    trainer = Trainer(
+        given, loss=lambda outputs, batch: outputs["scores"].mean(), device="cpu", lora=lora
+    )
+    path = tmp_path / "m.onnx"
+    if lora is None:
+        trainer.save(path)
+    else:
+        trainer.save_adapter(tmp_path / "a.onnx_adapter", path)
+    onnx.checker.check_model(str(path), full_check=True)
+    assert onnx.load(path).graph.output[1].type == given.graph.output[1].type
+
+
+def test_artifacts_give_maps_and_sequences(tmp_path):
+    model = classifier()
+    model.graph.node.append(helper.make_node("SequenceConstruct", ["h", "p"], ["both"]))
+    model.graph.output.append(
+        helper.make_tensor_sequence_value_info("both", TensorProto.FLOAT, ["N", 3])
+    )
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=["w"],
+        loss=artifacts.LossType.CrossEntropyLoss,
+        artifact_directory=tmp_path,
+        loss_input_names=["h"],
+        additional_output_names=["scores", "both"],
+    )
+    state = api.CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    files = (tmp_path / f"{name}_model.onnx" for name in ("training", "eval"))
+    module = api.Module(next(files), state, next(files), device="cpu")
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    _, maps, (h, p) = module(x, np.zeros(5, np.int64))
+    module.export_model_for_inferencing(tmp_path / "m.onnx", ["scores", "both"])
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    told, (scores, shares) = session.run(None, {"x": x})
+    assert [sorted(one) for one in maps] == [sorted(one) for one in told] == [[0, 1, 2]] * 5
+    np.testing.assert_allclose(h, scores, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(p, shares, rtol=1e-5, atol=1e-6)
 
 
 def test_an_output_may_be_listed_twice():

@@ -179,7 +179,8 @@ def test_external_data_comes_inside(tmp_path):
         size_threshold=0,
     )
     outside = onnx.load(tmp_path / "model.onnx", load_external_data=False)
-    written = patched(outside, {"fc1.bias": normal(5, seed=9)}, tmp_path)
+    files = {"data.bin": (tmp_path / "data.bin").read_bytes()}
+    written = patched(outside, {"fc1.bias": normal(5, seed=9)}, files)
     assert not any(t.external_data or t.data_location for t in written.graph.initializer)
     np.testing.assert_array_equal(
         numpy_helper.to_array(initializer(written, "fc1.weight")),

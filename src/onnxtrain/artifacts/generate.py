@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 import os
 import pathlib
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 
 from onnxtrain import onnxblock
 from onnxtrain.artifacts.as_in_torch import as_in_torch
@@ -17,6 +19,7 @@ from onnxtrain.errors import LossError, ModelError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.load import load_model
+from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
@@ -80,7 +83,8 @@ def generate_artifacts(
             modules share by its name in any of them. Of names that all are in the file, each stands
             for all parameters that the exporter merged into it, too.
         frozen_params: Parameters that are exposed but not trained; of names that the model does
-            not have (exporters fold weights into others) only a warning tells.
+            not have (exporters fold weights into others) only a warning tells. Steps move running
+            statistics of BatchNormalization that are named here, and no others.
         loss: A loss type, a block that takes the model's outputs, or None if the first output of
             the model is the loss.
         optimizer: An optimizer type, a block, a config of ``onnxtrain.optim``, or None for no
@@ -109,7 +113,7 @@ def generate_artifacts(
     proto = _proto(model)
     source = load_model(proto)
     verify(source)
-    proto = with_initializers(proto, source, {*trainable, *frozen})
+    proto = with_initializers(_as_read(proto, source), source, {*trainable, *frozen})
     proto, trainable, frozen = as_in_torch(proto, source, trainable, frozen, level=3)
     _check_trainable(proto, trainable)
     if loss is not None:
@@ -133,6 +137,7 @@ def generate_artifacts(
         narrowing=None if compute is None else Narrowing(compute, added),
         scaled=compute == DataType.FLOAT16,
     )
+    _warn_of_statistics(training)
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None
     if optimizer_block is not None:
@@ -229,6 +234,34 @@ def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
         return onnx.load(os.fspath(model))
     except Exception as error:
         raise ModelError(f"cannot load '{model}': {error}") from error
+
+
+def _warn_of_statistics(training: onnx.ModelProto) -> None:
+    """Tell which running statistics are constants, so that no step moves them."""
+    fixed = {tensor.name for tensor in training.graph.initializer}
+    norms = [node for node in training.graph.node if node.op_type == "BatchNormInternal"]
+    names = dict.fromkeys(name for node in norms for name in node.input[3:5] if name in fixed)
+    if names:
+        shown = ", ".join(map(repr, list(names)[:4]))
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        warnings.warn(
+            f"steps do not move the running statistics {shown}{more}, with which the evaluation "
+            "model and what is exported normalise; name them in frozen_params to have them moved",
+            stacklevel=3,
+        )
+
+
+def _as_read(proto: onnx.ModelProto, source: ir.Model) -> onnx.ModelProto:
+    """The protobuf of a model as it was read: dense, and with the domains that need no import."""
+    proto = dense(proto)
+    own = {opset.domain for opset in proto.opset_import}
+    missing = {d: v for d, v in source.graph.opset_imports.items() if d not in own}
+    if not missing:
+        return proto
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    copied.opset_import.extend(onnx.helper.make_opsetid(d, v) for d, v in missing.items())
+    return copied
 
 
 def _loss_block(loss: Any) -> Any:

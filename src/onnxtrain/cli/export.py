@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,14 +49,11 @@ def export(
     from onnxtrain.formats.models import save_model
     from onnxtrain.formats.names import ArtifactPaths
     from onnxtrain.formats.native import looks_like
+    from onnxtrain.graph.external import data_files
     from onnxtrain.graph.load import load_model, load_source
 
     path = ArtifactPaths(model).eval_model if model.is_dir() else model
-    for read in (path, checkpoint, pathlib.Path(data_path(checkpoint))):
-        if read.exists() and any(f.exists() and f.samefile(read) for f in targets(out)):
-            raise OnnxTrainError(
-                f"'{read}' would be overwritten by the result\n  name another file with --out"
-            )
+    _check_apart(out, (path, checkpoint, pathlib.Path(data_path(checkpoint))))
     kind = looks_like(checkpoint)
     if kind is None:
         if model.is_file() and looks_like(model) is not None:
@@ -71,16 +68,33 @@ def export(
     if kind == "native":
         if output:
             raise OnnxTrainError("--output is for artifacts; this checkpoint's model keeps its own")
-        written = _from_native(checkpoint, load_source(model), out)
+        source = load_source(model)
+        _check_apart(out, data_files(source.model))
+        written = _from_native(checkpoint, source, out)
     else:
         if out.suffix == ADAPTER_SUFFIX:
             raise OnnxTrainError(
                 f"cannot write '{out}': artifacts have no adapters\n  name an .onnx file"
             )
-        save_model(_from_artifacts(checkpoint, load_model(path), output or []), out)
+        evaluation = load_model(path)
+        _check_apart(out, data_files(evaluation))
+        save_model(_from_artifacts(checkpoint, evaluation, output or []), out)
         written = [out]
     for file in written:
         typer.echo(f"wrote {file}")
+
+
+def _check_apart(out: pathlib.Path, read: Iterable[pathlib.Path]) -> None:
+    """Refuse a result that would replace what it is made of.
+
+    Raises:
+        OnnxTrainError: if it would.
+    """
+    for file in read:
+        if file.exists() and any(f.exists() and f.samefile(file) for f in targets(out)):
+            raise OnnxTrainError(
+                f"'{file}' would be overwritten by the result\n  name another file with --out"
+            )
 
 
 def _from_native(checkpoint: pathlib.Path, source: Source, out: pathlib.Path) -> list[pathlib.Path]:
@@ -107,12 +121,12 @@ def _native_values(
     checkpoint: pathlib.Path, tensors: Mapping[str, Any], model: ir.Model
 ) -> dict[str, Any]:
     """The trained weights of a checkpoint, which must be those of the model."""
-    from onnxtrain.graph.prepare import prepare
+    from onnxtrain.training.build import working_copy
     from onnxtrain.transforms.masters import Masters
 
     prefix = "param/"
     values = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    graph = prepare(model.clone()).graph
+    graph = working_copy(model, named=values).graph
     own = graph.initializers
     shapes = {name: v.const_value.shape.numpy() for name, v in own.items() if v.const_value}
     _check_shapes(checkpoint, values, shapes)
@@ -128,6 +142,7 @@ def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str
     if data.nominal:
         raise CheckpointError(f"checkpoint '{checkpoint}' is nominal: it has names but no values")
     values = {**data.trainable, **data.frozen}
+    _check_evaluation(model, values)
     shapes = {
         str(v.name): tuple(d if isinstance(d, int) else None for d in v.shape)
         for v in model.graph.inputs
@@ -135,6 +150,24 @@ def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str
     }
     _check_shapes(checkpoint, values, shapes)
     return extract(model, outputs or _all_but_loss(model), values)
+
+
+def _check_evaluation(model: ir.Model, values: Mapping[str, Any]) -> None:
+    """Refuse a model that a checkpoint of artifacts does not complete.
+
+    Raises:
+        OnnxTrainError: if it is the training model, or one that has its weights inside.
+    """
+    from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
+
+    cure = "  give the evaluation model of the artifacts, or their folder"
+    if any(str(value.name).endswith(BUFFER_SUFFIX) for value in model.graph.inputs):
+        raise OnnxTrainError(f"the model is a training model, not one for inference\n{cure}")
+    if inside := [name for name in values if name in model.graph.initializers]:
+        raise OnnxTrainError(
+            f"the model has weights of its own, say '{inside[0]}', where that of the artifacts "
+            f"takes them from the checkpoint\n{cure}"
+        )
 
 
 def _all_but_loss(model: ir.Model) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,19 @@ import onnx_ir as ir
 
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
+from onnxtrain.graph import maps
+from onnxtrain.graph.external import external_tensors
 from onnxtrain.graph.load import Source
+from onnxtrain.transforms.inference_form import for_inference
+from onnxtrain.transforms.mode import EvaluationForm
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import write_back
+from onnxtrain.types import DataType
 
 EXTERNAL_BYTES = 1800 * 2**20
 """From this size on weights go to a file of their own, since a protobuf ends at 2 GiB."""
+INSIDE_BYTES = 1024
+"""Smaller tensors stay inside: shapes, axes and scales that readers must know for shapes."""
 
 
 def save_model(
@@ -28,7 +35,7 @@ def save_model(
     """Write a model; a crash at any moment leaves the old file or the new one.
 
     Args:
-        model: The model; external data of a small one is loaded into it.
+        model: The model; external data is loaded into it, but for the weights of a large one.
         path: The file to write or replace.
         external_bytes: From how many bytes of weights on they go to ``<file>.data``;
             None for ``EXTERNAL_BYTES``.
@@ -36,13 +43,17 @@ def save_model(
     Raises:
         SaveError: if the file could not be written.
     """
+    limit = EXTERNAL_BYTES if external_bytes is None else external_bytes
     weights = [v for v in model.graph.initializers.values() if v.const_value is not None]
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
-    if sum(sizes) < (EXTERNAL_BYTES if external_bytes is None else external_bytes):
-        ir.external_data.load_to_model(model)
-        atomic_write(path, ir.to_proto(model).SerializeToString())
+    if sum(sizes) < limit:
+        _take_inside(model)
+        atomic_write(path, maps.written(model).SerializeToString())
         return
-    _save_external(model, pathlib.Path(path), weights)
+    least = min(INSIDE_BYTES, limit)
+    outside = [v for v, n in zip(weights, sizes, strict=True) if n >= least and not _is_text(v)]
+    _take_inside(model, but=outside)
+    _save_external(model, pathlib.Path(path), outside)
 
 
 def save_trained(
@@ -52,6 +63,8 @@ def save_trained(
 ) -> None:
     """Write a model with new values of some weights; everything else stays as it was read.
 
+    Only nodes that were in training form (Dropout, BatchNormalization) are in inference form.
+
     Raises:
         ParameterError: if the model has no such weight.
         SaveError: if the file could not be written.
@@ -59,9 +72,41 @@ def save_trained(
     weights = [v.const_value for v in source.model.graph.initializers.values()]
     size = sum(tensor.nbytes for tensor in weights if tensor is not None)
     if source.proto is None or size >= EXTERNAL_BYTES:
-        save_model(write_back(source.model.clone(), values), path)
+        save_model(trained_model(source, values), path)
     else:
-        atomic_write(path, patched(source.proto, values, source.folder).SerializeToString())
+        proto = patched(source.proto, values, source.files)
+        for_inference(proto)
+        atomic_write(path, proto.SerializeToString())
+
+
+def trained_model(source: Source, values: Mapping[str, npt.NDArray[Any]]) -> ir.Model:
+    """A copy of a model with new values of some weights, in inference form.
+
+    Raises:
+        ParameterError: if the model has no such weight.
+    """
+    model = write_back(source.model.clone(), values)
+    EvaluationForm(saved=True)(model)
+    return model
+
+
+def _is_text(value: ir.Value) -> bool:
+    """Strings cannot lie outside."""
+    return value.const_value is not None and value.const_value.dtype == DataType.STRING
+
+
+def _take_inside(model: ir.Model, but: Collection[ir.Value] = ()) -> None:
+    """Load the external data of a model, of its functions and bodies too, but for some weights."""
+    kept = {id(value.const_value) for value in but}
+    for tensor, put in external_tensors(model):
+        if id(tensor) not in kept:
+            put(_loaded(tensor))
+
+
+def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    """A copy in memory; other copies of the model go on reading the file as it was."""
+    array, dtype, doc = tensor.numpy().copy(), tensor.dtype, tensor.doc_string
+    return ir.Tensor(array, dtype, name=tensor.name, doc_string=doc)
 
 
 def _bytes_of(tensor: ir.TensorProtocol) -> bytes | memoryview:
@@ -94,7 +139,7 @@ def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value])
     for value, external in tensors.items():
         value.const_value = external
     try:
-        proto = ir.to_proto(model).SerializeToString()
+        proto = maps.written(model).SerializeToString()
     finally:
         for (_, tensor), value in zip(parts, weights, strict=True):
             value.const_value = tensor

@@ -72,7 +72,9 @@ class Signs:
 
 
 def _least(value: ir.Value | None) -> float:
-    """The smallest element of a small constant, else below 0."""
+    """The smallest element of a small constant of numbers, else below 0."""
     known = value is not None and value.const_value is not None and value.const_value.size <= _SMALL
     content = constant_of(value) if known else None
-    return -1.0 if content is None or not content.size else float(content.min())
+    if content is None or not content.size or content.dtype.kind in "OSU":
+        return -1.0
+    return float(content.min())

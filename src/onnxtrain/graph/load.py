@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import maps
+from onnxtrain.graph.external import Content, map_files
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.mistaken import what_it_is
 from onnxtrain.graph.order import ordered
@@ -45,12 +46,12 @@ class Source:
     Attributes:
         model: The model.
         proto: Its protobuf; None if it was given as an onnx-ir model.
-        folder: Where its external data lies; None if it was not given by its path.
+        files: Contents of the files in which it has external data, by their locations.
     """
 
     model: ir.Model
     proto: onnx.ModelProto | None = None
-    folder: pathlib.Path | None = None
+    files: Mapping[str, Content] = dataclasses.field(default_factory=dict)
 
 
 def load_model(source: ModelLike, *, own: bool = False, edit: Edit | None = None) -> ir.Model:
@@ -150,11 +151,10 @@ def _from_proto(
         raise ModelError(f"{what} is not a valid ONNX model: {_root(error)}") from error
     if edit is not None:
         edit(model)
-    for tensor in _external_tensors(model):
-        _place_external(tensor, what, folder)
+    files = map_files(model, what, folder)
     _name_apart(model, what)
     _import_known(model)
-    return Source(model, proto, folder)
+    return Source(model, proto, files)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -204,46 +204,3 @@ def _apart(tensor: ir.serde.TensorProtoTensor, what: str) -> ir.LazyTensor:
         doc_string=tensor.doc_string,
         metadata_props=dict(tensor.metadata_props),
     )
-
-
-def _external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
-    found = []
-    for graph in all_graphs(model.graph):
-        found += [
-            v.const_value
-            for v in graph.initializers.data.values()
-            if isinstance(v.const_value, ir.ExternalTensor)
-        ]
-        for node in graph:
-            found += [
-                a.value
-                for a in node.attributes.data.values()
-                if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor)
-            ]
-    return found
-
-
-def _place_external(tensor: ir.ExternalTensor, what: str, folder: pathlib.Path | None) -> None:
-    """Tie external data to the model's folder, and refuse what lies outside of it."""
-    location = os.fspath(tensor.location)
-    if folder is None:
-        raise ModelError(
-            f"{what} keeps tensor '{tensor.name}' in the file '{location}', "
-            "but without a path there is no folder to look in\n  load the model from its path"
-        )
-    root = folder.resolve()
-    target = (root / location).resolve()
-    if pathlib.PurePath(location).is_absolute() or not target.is_relative_to(root):
-        raise ModelError(
-            f"{what}: external data of tensor '{tensor.name}' is outside the model's folder: "
-            f"'{location}'\n  move the data file beside the model and load it again"
-        )
-    if not target.is_file():
-        raise ModelError(f"{what}: external data file '{location}' is missing from '{folder}'")
-    end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-    if target.stat().st_size < end:
-        raise ModelError(
-            f"{what}: external data file '{location}' is truncated: tensor '{tensor.name}' "
-            f"ends at byte {end}, the file at {target.stat().st_size}"
-        )
-    tensor.base_dir = os.fspath(root)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import CheckpointError
 from onnxtrain.formats.adapter import read_adapter, write_adapter
-from onnxtrain.formats.models import save_model, save_trained
+from onnxtrain.formats.models import save_model, save_trained, trained_model
 from onnxtrain.graph.load import Source
 from onnxtrain.training.selection import Selection
 from onnxtrain.transforms.lora import (
@@ -25,7 +25,6 @@ from onnxtrain.transforms.lora import (
 )
 from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, Layout, find_layers
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
-from onnxtrain.transforms.write_back import write_back
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 _OVERRIDABLE_SINCE = 4
@@ -105,7 +104,7 @@ class Adapters:
         if not kept:
             save_trained(self.source, changed, path)
             return
-        model = write_back(self.source.model.clone(), changed)
+        model = trained_model(self.source, changed)
         attach(model, _same(model, kept, self.config), self.scaled(values))
         save_model(model, path)
 
@@ -125,7 +124,7 @@ class Adapters:
     def save_base(self, values: Arrays, path: str | os.PathLike[str]) -> None:
         """Write the model, unchanged but for inputs that adapters of any rank can be fed to."""
         rest = {name: array for name, array in values.items() if name not in self._names}
-        model = write_back(self.source.model.clone(), rest)
+        model = trained_model(self.source, rest)
         model.ir_version = max(model.ir_version, _OVERRIDABLE_SINCE)
         attach_overridable(model, _same(model, self._layers, self.config))
         save_model(model, path)

@@ -348,7 +348,14 @@ def _refuse(why: str) -> None:
 
 
 def _like(inputs: Sequence[Any], value: Any) -> Any:
-    """A result in the kind of the inputs: of torch's tensors first, then arrays, then OrtValues."""
+    """A result in the kind of the inputs: of torch's tensors first, then arrays, then OrtValues.
+
+    Those in a sequence are of that kind each; maps are dictionaries whatever the inputs are.
+    """
+    if isinstance(value, list):
+        return [_like(inputs, item) for item in value]
+    if not isinstance(value, torch.Tensor):
+        return value
     arrays = any(isinstance(item, np.ndarray) for item in inputs)
     if not arrays and any(isinstance(item, OrtValue) for item in inputs):
         return OrtValue(value)

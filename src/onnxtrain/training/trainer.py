@@ -314,7 +314,7 @@ class Trainer:
         return total / count
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the original model with the trained weights in it.
+        """Write the original model with the trained weights in it, in inference form.
 
         Raises:
             SaveError: if the file could not be written; what was there before is untouched.

@@ -12,7 +12,9 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph.edit import is_used
 from onnxtrain.graph.infer import infer
 from onnxtrain.graph.verify import verify
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.transforms.training_graph import set_outputs
+from onnxtrain.types import MS
 
 
 def extract(
@@ -38,4 +40,6 @@ def extract(
             graph.register_initializer(value)
         else:
             graph.inputs.append(value)
+    if all(node.domain != MS for node in all_nodes(graph)):
+        graph.opset_imports.pop(MS, None)  # the loss may have needed it
     return model

@@ -113,18 +113,44 @@ def _train_dropout(graph: ir.Graph, node: ir.Node) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationForm(ir.passes.InPlacePass):
-    """Put a model into evaluation form: no Dropout, running statistics in BatchNormalization."""
+    """Put a model into evaluation form: no Dropout, running statistics in BatchNormalization.
+
+    Attributes:
+        saved: True for a model that is handed back: a Dropout whose flag is no constant stays as it
+            is, since who runs the model chooses, and flags that nothing reads any more are removed.
+    """
+
+    saved: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrite the nodes in place, those in the bodies of other nodes too."""
+        """Rewrite the nodes in place, those in functions and in the bodies of other nodes too."""
         modified = False
-        for node in list(all_nodes(model.graph)):
+        graphs = (model.graph, *(function.graph for function in model.functions.values()))
+        for node in [node for graph in graphs for node in all_nodes(graph)]:
             if _is(node, "Dropout") and len(node.inputs) > 2:
-                node.resize_inputs(2)
-                modified = True
+                modified |= self._dropout(node)
             elif _is(node, "BatchNormalization"):
                 modified |= _evaluate_batch_norm(node)
         return ir.passes.PassResult(model, modified)
+
+    def _dropout(self, node: ir.Node) -> bool:
+        flag = node.inputs[2]
+        tensor = None if flag is None else ir.convenience.get_const_tensor(flag)
+        if self.saved and (tensor is None or not tensor.numpy().all()):
+            return False
+        node.resize_inputs(2)
+        if self.saved and flag is not None and not is_used(flag):
+            _forget(flag)
+        return True
+
+
+def _forget(flag: ir.Value) -> None:
+    """Remove a constant that nothing reads; an input of the model stays."""
+    maker, graph = flag.producer(), flag.graph
+    if maker is not None and maker.graph is not None:
+        maker.graph.remove(maker, safe=True)
+    elif graph is not None and not flag.is_graph_input():
+        graph.initializers.pop(str(flag.name))
 
 
 def _evaluate_batch_norm(node: ir.Node) -> bool:

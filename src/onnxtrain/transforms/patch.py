@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph import maps
 from onnxtrain.graph.bodies import body_tensors, proto_bodies, proto_subgraphs
+from onnxtrain.graph.external import Content
 from onnxtrain.graph.order import ordered
 from onnxtrain.transforms.attribute_weights import (
     AttributeWeight,
@@ -38,14 +39,14 @@ _DATA = (
 def patched(
     model: onnx.ModelProto,
     values: Mapping[str, npt.NDArray[Any]],
-    folder: str | os.PathLike[str] | None = None,
+    files: Mapping[str, Content] | None = None,
 ) -> onnx.ModelProto:
     """A copy of a model with new values of some initializers and Constant nodes.
 
     Args:
         model: The model.
         values: New values by name.
-        folder: Where external data lies; the copy has it inside.
+        files: Contents of files with external data by their locations; the copy has it inside.
 
     Raises:
         ParameterError: if the model has no such tensor, or one of another type or shape.
@@ -73,7 +74,7 @@ def patched(
             raise ParameterError(f"the model has no tensor '{name}' to write back")
     for tensor in _all_tensors(copied):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            _hold(tensor, ir.serde.deserialize_tensor(tensor, os.fspath(folder or "")).tobytes())
+            _hold(tensor, _outside(tensor, files or {}))
     return copied
 
 
@@ -115,6 +116,15 @@ def _hold(tensor: onnx.TensorProto, data: bytes) -> None:
     tensor.raw_data = data
     if located:  # readers of external data leave the field behind, so a comparison finds it equal
         tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def _outside(tensor: onnx.TensorProto, files: Mapping[str, Content]) -> bytes:
+    """What a tensor holds in another file."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    begin = int(told.get("offset") or 0)
+    size = math.prod(tensor.dims) * DataType(tensor.data_type).bitwidth
+    length = int(told.get("length") or 0) or math.ceil(size / 8)
+    return bytes(files[told["location"]][begin : begin + length])
 
 
 def _set_attribute(attribute: onnx.AttributeProto, name: str, array: npt.NDArray[Any]) -> None:

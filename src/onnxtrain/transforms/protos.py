@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
-import onnx_ir as ir
 
 from onnxtrain.errors import LossError
 from onnxtrain.gradients.pool import spread_without_shapes
+from onnxtrain.graph import maps
 from onnxtrain.transforms.fusion.fuse import split_sequences
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.training_graph import (
@@ -45,7 +45,7 @@ def build_training_models(
     """
     if not output_names or output_names[0] != loss_output:
         raise LossError(f"loss '{loss_output}' must be the first output, got {list(output_names)}")
-    working = initializers_as_constants(ir.from_proto(model))
+    working = initializers_as_constants(maps.read(model))
     moved = {*trainable, *frozen} or set(working.graph.initializers)
     parameters_to_inputs(working, moved)
     models = build_models(
@@ -57,4 +57,4 @@ def build_training_models(
         scaled=scaled,
     )
     spread_without_shapes(models.training.graph)
-    return ir.to_proto(models.training), ir.to_proto(models.evaluation)
+    return maps.written(models.training), maps.written(models.evaluation)
