@@ -115,3 +115,30 @@ def test_types_that_onnx_does_not_find_contradict_no_loss(tmp_path):
     x, target = normal(5, 2, 2, seed=3), normal(5, 3, seed=4)
     found = float(load_module(tmp_path)(x, target))
     assert found == pytest.approx(np.square(x.reshape(5, 4) @ W + B - target).mean(), rel=1e-5)
+
+
+def test_words_among_the_outputs_have_no_sign(tmp_path):
+    words = numpy_helper.from_array(np.array(["no", "yes"], dtype=object), "words")
+    weight = numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Exp", ["h"], ["e"]),
+        helper.make_node("Greater", ["h", "x"], ["larger"]),
+        helper.make_node("Where", ["larger", "h", "e"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["words", "best"], ["names"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, 1, ["n", 2]) for name in ("x", "y"))
+    names = helper.make_tensor_value_info("names", onnx.TensorProto.STRING, ["n"])
+    graph = helper.make_graph(nodes, "g", [x], [y, names], [weight, words])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=["w"],
+        loss=artifacts.LossType.MSELoss,
+        loss_input_names=["y"],
+        additional_output_names=["names"],
+        artifact_directory=tmp_path,
+    )
+    training = onnx.load(tmp_path / "training_model.onnx")
+    assert "names" in {value.name for value in training.graph.output}
