@@ -142,3 +142,18 @@ def test_words_among_the_outputs_have_no_sign(tmp_path):
     )
     training = onnx.load(tmp_path / "training_model.onnx")
     assert "names" in {value.name for value in training.graph.output}
+
+
+def test_artifacts_of_a_link_to_a_model_whose_data_is_a_link_too(tmp_path):
+    links, blobs = tmp_path / "links", tmp_path / "blobs"
+    links.mkdir(), blobs.mkdir()
+    outside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(model_of(TEXT, {"w": W, "b": B}), blobs / "model", **outside)
+    (blobs / "w.bin").rename(blobs / "data")
+    (links / "model.onnx").symlink_to("../blobs/model")
+    (links / "w.bin").symlink_to("../blobs/data")
+    loss, folder = artifacts.LossType.MSELoss, tmp_path
+    model = links / "model.onnx"
+    artifacts.generate_artifacts(model, ["w"], loss=loss, artifact_directory=folder)
+    held = onnx.load(folder / "training_model.onnx").graph.initializer
+    assert any(np.array_equal(numpy_helper.to_array(tensor), B) for tensor in held)

@@ -223,6 +223,30 @@ def test_links_out_of_the_folder_are_refused(external: pathlib.Path) -> None:
         load_model(moved(external, "link.bin"))
 
 
+@pytest.mark.parametrize("data", ["linked", "not linked"])
+def test_links_to_a_model_and_its_data_are_followed(external: pathlib.Path, data: str) -> None:
+    """Caches of downloaded models are like the first, links into a folder of work the second."""
+    blobs, links = external.parent / "blobs", external.parent / "links"
+    blobs.mkdir(), links.mkdir()
+    name = {"linked": "0a1b", "not linked": "weights.bin"}[data]
+    (external.parent / "weights.bin").rename(blobs / name)
+    external.rename(blobs / "2c3d")
+    (links / "m.onnx").symlink_to("../blobs/2c3d")
+    if data == "linked":
+        (links / "weights.bin").symlink_to("../blobs/0a1b")
+    [tensor] = [v.const_value for v in load_model(links / "m.onnx").graph.initializers.values()]
+    assert tensor is not None and tensor.numpy().tolist() == [1, 2]
+
+
+def test_a_model_that_is_a_link_does_not_open_other_folders(external: pathlib.Path) -> None:
+    blobs, links = external.parent / "blobs", external.parent / "links"
+    blobs.mkdir(), links.mkdir()
+    moved(external, "../weights.bin").rename(blobs / "2c3d")
+    (links / "m.onnx").symlink_to("../blobs/2c3d")
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(links / "m.onnx")
+
+
 def test_external_data_of_attributes_is_checked_too(tmp_path: pathlib.Path) -> None:
     stored = proto("() => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }")
     tensor = stored.graph.node[0].attribute[0].t

@@ -15,10 +15,10 @@ import onnx_ir as ir
 from onnxtrain import onnxblock
 from onnxtrain.artifacts.as_in_torch import as_in_torch
 from onnxtrain.artifacts.initializers import with_initializers
-from onnxtrain.errors import LossError, ModelError, ParameterError
+from onnxtrain.errors import LossError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.load import load_model, read_model
 from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
@@ -26,6 +26,7 @@ from onnxtrain.onnxblock.check import contradiction
 from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
 from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.onnxblock.values import opset_of
+from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
 from onnxtrain.types import DataType
@@ -229,11 +230,9 @@ def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
         raise RuntimeError(
             f"model must be an onnx.ModelProto or a path, got {type(model).__name__}"
         )
-    load_model(model)
-    try:
-        return onnx.load(os.fspath(model))
-    except Exception as error:
-        raise ModelError(f"cannot load '{model}': {error}") from error
+    read = read_model(model)
+    assert read.proto is not None
+    return patched(read.proto, {}, read.files) if read.files else read.proto
 
 
 def _warn_of_statistics(training: onnx.ModelProto) -> None:

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,51 +96,68 @@ def data_files(model: ir.Model) -> set[pathlib.Path]:
     return {pathlib.Path(tensor.path) for tensor, _ in external_tensors(model)}
 
 
-def map_files(model: ir.Model, what: str, folder: pathlib.Path | None) -> Mapping[str, Content]:
+def map_files(model: ir.Model, what: str, path: pathlib.Path | None) -> Mapping[str, Content]:
     """Let tensors be read from mappings of their files; gives these by the files' locations.
 
+    Args:
+        model: The model, which is changed.
+        what: What it is called in errors.
+        path: Its file; None if it has none.
+
     Raises:
-        ModelError: if there is no folder, or a file is missing, truncated or may be outside of it.
+        ModelError: if there is no path, or a file is missing, truncated or may be elsewhere.
     """
     contents: dict[str, Content] = {}
+    homes: dict[str, pathlib.Path] = {}
     for tensor, put in external_tensors(model):
         location = os.fspath(tensor.location)
         if location not in contents:
-            contents[location] = _mapped(_placed(tensor, what, folder), what)
+            homes[location] = _home_of(tensor, what, path)
+            contents[location] = _mapped(homes[location] / location, what)
         end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
         if len(contents[location]) < end:
             raise ModelError(
                 f"{what}: external data file '{location}' is truncated: tensor '{tensor.name}' "
                 f"ends at byte {end}, the file at {len(contents[location])}"
             )
-        assert folder is not None
-        put(MappedTensor(tensor, folder.resolve(), contents[location]))
+        put(MappedTensor(tensor, homes[location], contents[location]))
     return contents
 
 
-def _placed(tensor: ir.ExternalTensor, what: str, folder: pathlib.Path | None) -> pathlib.Path:
-    """Where external data lies, which must be in the model's folder."""
+def _home_of(tensor: ir.ExternalTensor, what: str, path: pathlib.Path | None) -> pathlib.Path:
+    """The folder in which external data has its place.
+
+    It is the model's, and where the model is a link also that of the file which it leads to: caches
+    of downloaded models have links to all files, in a folder where these have other names.
+    """
     location = os.fspath(tensor.location)
-    if folder is None:
+    if path is None:
         raise ModelError(
             f"{what} keeps tensor '{tensor.name}' in the file '{location}', "
             "but without a path there is no folder to look in\n  load the model from its path"
         )
-    root = folder.resolve()
-    target = (root / location).resolve()
-    if pathlib.PurePath(location).is_absolute() or not target.is_relative_to(root):
+    homes = [*dict.fromkeys((path.parent.resolve(), path.resolve().parent))]
+    allowed = [home for home in homes if _is_inside(home, location, homes)]
+    if pathlib.PurePath(location).is_absolute() or not allowed:
         raise ModelError(
             f"{what}: external data of tensor '{tensor.name}' is outside the model's folder: "
             f"'{location}'\n  move the data file beside the model and load it again"
         )
-    if not target.is_file():
-        raise ModelError(f"{what}: external data file '{location}' is missing from '{folder}'")
-    if target.stat().st_nlink > 1:
+    found = next((home for home in allowed if (home / location).is_file()), None)
+    if found is None:
+        raise ModelError(f"{what}: external data file '{location}' is missing from '{path.parent}'")
+    if (found / location).stat().st_nlink > 1:
         raise ModelError(
             f"{what}: external data file '{location}' has other names too (hard links), one of "
             "which may be outside the model's folder\n  put a copy of the file in its place"
         )
-    return target
+    return found
+
+
+def _is_inside(home: pathlib.Path, location: str, homes: Sequence[pathlib.Path]) -> bool:
+    """Whether a place is in a folder by its name, and what is there in one of several folders."""
+    named, real = os.path.normpath(home / location), (home / location).resolve()
+    return pathlib.Path(named).is_relative_to(home) and any(map(real.is_relative_to, homes))
 
 
 def _mapped(path: pathlib.Path, what: str) -> Content:

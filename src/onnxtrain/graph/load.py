@@ -92,6 +92,15 @@ def load_source(source: ModelLike) -> Source:
     return loaded
 
 
+def read_model(path: str | os.PathLike[str]) -> Source:
+    """A model with what it was read from, as it is in its file.
+
+    Raises:
+        ModelError: if it is not a usable ONNX model.
+    """
+    return _loaded(path)
+
+
 def _loaded(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto, edit: Edit | None = None
 ) -> Source:
@@ -102,7 +111,7 @@ def _loaded(
         return _from_proto(_parse(bytes(source), what), what, None, edit)
     if isinstance(source, (str, os.PathLike)):
         path = pathlib.Path(source)
-        return _from_proto(_parse(_read(path), f"'{path}'"), f"'{path}'", path.parent, edit)
+        return _from_proto(_parse(_read(path), f"'{path}'"), f"'{path}'", path, edit)
     raise ModelError(
         f"cannot take a {type(source).__name__} for a model\n"
         "  give a path, bytes, an onnx.ModelProto or an onnx_ir.Model"
@@ -137,7 +146,7 @@ def _not_a_model(data: bytes, what: str) -> str:
 
 
 def _from_proto(
-    proto: onnx.ModelProto, what: str, folder: pathlib.Path | None, edit: Edit | None
+    proto: onnx.ModelProto, what: str, path: pathlib.Path | None, edit: Edit | None
 ) -> Source:
     if not proto.ir_version or not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(
@@ -151,7 +160,7 @@ def _from_proto(
         raise ModelError(f"{what} is not a valid ONNX model: {_root(error)}") from error
     if edit is not None:
         edit(model)
-    files = map_files(model, what, folder)
+    files = map_files(model, what, path)
     _name_apart(model, what)
     _import_known(model)
     return Source(model, proto, files)
