@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnxtrain.cli.adapters import targets
@@ -33,9 +34,11 @@ def check(asked: Run) -> None:
     """
     _check_model(asked.model)
     _check_checkpoint(asked)
-    for name, file in _written(asked):
-        if file is not None:
-            _check_target(file, asked, _EXAMPLES[name])
+    written = [(name, file) for name, file in _written(asked) if file is not None]
+    # the model is only read where something could be replaced
+    read = _read_files(asked) if any(file.is_file() for _, file in written) else []
+    for name, file in written:
+        _check_target(file, read, _EXAMPLES[name])
     _check_apart(asked)
     if asked.plot is not None and asked.plot.suffix.lower() not in PICTURES:
         raise OnnxTrainError(
@@ -98,7 +101,7 @@ def _written(asked: Run) -> list[tuple[str, pathlib.Path | None]]:
     ]
 
 
-def _check_target(file: pathlib.Path, asked: Run, example: str) -> None:
+def _check_target(file: pathlib.Path, read: Sequence[pathlib.Path], example: str) -> None:
     folder = file.absolute().parent
     if file.is_dir():
         raise OnnxTrainError(
@@ -120,7 +123,7 @@ def _check_target(file: pathlib.Path, asked: Run, example: str) -> None:
             f"cannot write '{file}': nothing can be written into '{file.parent}' "
             f"({error.strerror})\n  name a file in another folder"
         ) from None
-    if file.exists() and any(file.samefile(read) for read in _read_files(asked)):
+    if file.exists() and any(map(file.samefile, read)):
         raise OnnxTrainError(
             f"'{file}' would be overwritten, but the run reads it\n"
             f"  name another file, say {file.with_stem(file.stem + '-trained')}"
