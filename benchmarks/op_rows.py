@@ -257,27 +257,28 @@ def liger_cross_entropy(z: Tensor, labels: Tensor) -> dict[str, Call]:
 
 
 def gather_rows() -> Iterator[Row]:
+    """Indices of any row alike, and those of which the first rows have most, as words of a text."""
     sizes = [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384), (30522, 768, 1024)]
     for words, width, read in sizes:
         count, tokens = fitted(words, width)[0], fitted(read, width)[0]
-        for dtype in (BF16, F32):
+        for dtype, power in itertools.product((BF16, F32), (1, 4)):
             dy = draw(tokens, width, dtype=dtype)
-            skewed = (torch.rand(tokens, device=dy.device) ** 4 * count).long()
+            index = (torch.rand(tokens, device=dy.device) ** power * count).long()
             yield Row(
                 "GatherGrad",
-                f"V{count} D{width} T{tokens}",
+                f"V{count} D{width} T{tokens}" + (" skewed" if power > 1 else ""),
                 dtype,
                 (count + tokens) * width * dtype.itemsize,
-                lambda dy=dy, i=skewed, c=count, w=width: gather_grad([c, w], i, dy, axis=0),
+                lambda dy=dy, i=index, c=count, w=width: gather_grad([c, w], i, dy, axis=0),
                 {
-                    "torch": lambda dy=dy, i=skewed, c=count: aten.embedding_dense_backward(
+                    "torch": lambda dy=dy, i=index, c=count: aten.embedding_dense_backward(
                         dy, i, c, -1, False
                     ),
-                    "torch index_add": lambda dy=dy, i=skewed, c=count, w=width: dy.new_zeros(
+                    "torch index_add": lambda dy=dy, i=index, c=count, w=width: dy.new_zeros(
                         c, w
                     ).index_add_(0, i, dy),
                 },
-                lambda dy=dy, i=skewed, c=count, w=width: torch.zeros(
+                lambda dy=dy, i=index, c=count, w=width: torch.zeros(
                     c, w, dtype=torch.float64, device=dy.device
                 ).index_add_(0, i, dy.double()),
             )

@@ -1,4 +1,4 @@
-"""Rows of operators that only move data, which torch serves."""
+"""Rows of operators that only move data, most of which torch serves."""
 
 from __future__ import annotations
 

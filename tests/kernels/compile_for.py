@@ -212,6 +212,10 @@ def _places(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
     segments, scatter = load("segments"), load("scatter")
     indices, rows = torch.zeros(1000, dtype=torch.int64), new(1000, 768)
     yield lambda: segments.sum_rows(indices, rows, 5000)
+    yield lambda: segments.sum_rows(indices, rows, 50)
+    yield lambda: load("slots").sum_rows(indices, rows, new(5000, 768))
+    for count in (7, 9):
+        yield lambda n=count: load("beside").concat([new(4096, 1024)] * n, 1)
     for picks in (8, 1000):
         at = torch.zeros(64, picks, dtype=torch.int64)
         yield lambda at=at, n=picks: scatter.add_at_last(new(64, n), at, 64, 4096, repeatable=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +18,11 @@ on_devices = pytest.mark.parametrize(
     [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
 )
 SMALL: dict[str, dict[str, Any]] = {
-    "segments": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4, "CLEARED": 4},
-    "order": {
-        "DIGIT": 5,
-        "MOVED": 32,
-        "COMPARED": 16,
-        "HELD": tl.constexpr(2),
-        "TOGETHER": 1,
-        "CLEARED": 64,
-    },
+    "segments": {"CLEARED": 4},
+    "runs": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4},
+    "order": {"HELD": tl.constexpr(2)},
+    "sorting": {"DIGIT": 5, "MOVED": 32, "COMPARED": 16, "TOGETHER": 1, "CLEARED": 64},
+    "slots": {"PLACED": 32},
 }
 """Sizes by which a few indices are many for an interpreter."""
 
@@ -35,13 +33,18 @@ def module(name: str) -> Any:
 
 def use(monkeypatch: pytest.MonkeyPatch, device: str, **others: object) -> None:
     """Small sizes for the interpreter, and other constants of the sort."""
-    for name, cached in (("order", "_plan"), ("segments", "_span")):
-        monkeypatch.setattr(module(name), cached, getattr(module(name), cached).__wrapped__)
+    for cached, users in (
+        ("plan_of", ("sorting", "crowded")),
+        ("span_of", ("segments", "crowded")),
+    ):
+        plain = inspect.unwrap(getattr(module(users[0]), cached))
+        for name in users:
+            monkeypatch.setattr(module(name), cached, plain)
     for name, values in SMALL.items() if device == "cpu" else ():
         for constant, value in values.items():
             monkeypatch.setattr(module(name), constant, value)
     for constant, value in others.items():
-        monkeypatch.setattr(module("order"), constant, value)
+        monkeypatch.setattr(module("sorting"), constant, value)
 
 
 def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
@@ -49,7 +52,7 @@ def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
 
 
 def test_long_runs_are_cut_into_few_parts() -> None:
-    span = module("segments")._span
+    span = module("runs").span_of
     assert [span(16384, 50304), span(65536, 50304)] == [64, 128]
     assert [span(65536, 2), span(1 << 22, 50304)] == [256, 2048]
 
@@ -94,6 +97,127 @@ def test_sums_of_rows_with_the_same_index(
     base = drawn(rows, columns, device=device, dtype=dtype)
     near(module("segments").sum_rows(index, values, rows, base.clone()), base.double() + true)
     assert torch.equal(ours, module("segments").sum_rows(index - rows, values, rows))
+
+
+def by_slots(index: torch.Tensor, values: torch.Tensor, rows: int) -> torch.Tensor:
+    out = values.new_full((rows, values.shape[1]), float("nan"))
+    module("slots").sum_rows(index, values, out)
+    return out
+
+
+@on_devices
+@pytest.mark.parametrize("size", [(60, 90, 70), (45, 4, 8), (20, 1, 8), (31, 102, 5), (2, 3, 1)])
+def test_sums_by_slots(
+    device: str, dtype: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows with fewer, and some or all with more, indices than slots."""
+    count, rows, columns = size
+    use(monkeypatch, device)
+    index = torch.randint(0, max(1, rows - 2), (count,)).to(device)
+    values = drawn(len(index), columns, device=device, dtype=dtype)
+    true = sums(index, values, rows)
+    ours = by_slots(index, values, rows)
+    near(ours, true)
+    assert torch.equal(ours, by_slots(index - rows, values, rows))
+
+
+@on_devices
+def test_slots_have_the_order_of_a_sort(
+    device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of none to twenty indices, for sixteen slots, bit for bit."""
+    each = torch.arange(21)
+    index = torch.arange(21).repeat_interleave(each)[torch.randperm(int(each.sum()))].to(device)
+    values = drawn(len(index), 70, device=device, dtype=dtype)
+    use(monkeypatch, device)
+    monkeypatch.setattr(module("runs"), "SPAN", 64)
+    monkeypatch.setattr(module("runs"), "CHUNK", 16)
+    assert torch.equal(by_slots(index, values, 30), module("segments").sum_rows(index, values, 30))
+
+
+@on_devices
+@pytest.mark.parametrize("most", [3, 12])
+def test_tallies_are_left_at_zero(
+    device: str, dtype: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the next call, whether or not a row had too few slots."""
+    use(monkeypatch, device)
+    kept = torch.zeros(16 + 40, dtype=torch.int32, device=device)
+    monkeypatch.setattr(module("slots"), "TALLIES", SimpleNamespace(of=lambda *_: kept))
+    monkeypatch.setattr(module("runs"), "CHUNK", 4)
+    by_slots(
+        torch.arange(100, device=device) // most, drawn(100, 8, device=device, dtype=dtype), 40
+    )
+    assert not kept.any()
+
+
+def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is time to sort again; never where they did not, and not for other kinds."""
+    slots, index, device = module("slots"), torch.zeros(100), torch.device("cpu")
+    monkeypatch.setattr(slots, "TURNS", 3)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    kinds = slots.Kinds()
+    assert not kinds.suffice(index, 50)
+    kind = (100).bit_length(), 50, device
+    for known, found in ((-1, [False] * 3), (1, [False] * 3), (0, [True, True, False])):
+        kinds._crowded[kind] = torch.tensor(known)
+        assert [kinds.suffice(index, 50) for _ in range(3)] == found
+    assert kind not in kinds._crowded
+    kinds._crowded[kind] = torch.tensor(0)
+    assert kinds.suffice(index, 50)
+    assert not kinds.suffice(index, 51)
+    assert not kinds.suffice(torch.zeros(200), 50)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sums that are made by slots from now on, of which nothing is known yet."""
+    slots, used = module("slots"), []
+    kinds, add = slots.Kinds(), slots.sum_rows
+    monkeypatch.setattr(slots, "suffice", kinds.suffice)
+    monkeypatch.setattr(slots, "look", kinds.look)
+
+    def sum_rows(*given: torch.Tensor) -> None:
+        used.append(len(given[0]))
+        add(*given)
+
+    monkeypatch.setattr(slots, "sum_rows", sum_rows)
+    return used
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("most", "uses"), [(50000, [0, 1, 2, 2, 3]), (100, [0] * 5)])
+def test_the_device_says_whether_slots_suffice(
+    most: int, uses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module("slots"), "TURNS", 3)
+    used = counted(monkeypatch)
+    values = torch.randn(20000, 96, device="cuda")
+    index = torch.randperm(50000, device="cuda")[:20000] % most
+    first, found = module("segments").sum_rows(index, values, 50000), [0]
+    near(first, sums(index, values, 50000))
+    for _ in uses[1:]:
+        torch.cuda.synchronize()
+        assert torch.equal(first, module("segments").sum_rows(index, values, 50000))
+        found.append(len(used))
+    assert found == uses
+
+
+@pytest.mark.gpu
+def test_recorded_slots_were_used_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = counted(monkeypatch)
+    values = torch.randn(20000, 96, device="cuda")
+    index = torch.randperm(50000, device="cuda")[:20000]
+    for turn in range(3):
+        ours = module("segments").sum_rows(index, values, 50000)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = module("segments").sum_rows(index, values, 50000)
+        assert len(used) == 2 * turn
+        for _ in range(2):
+            recorded.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(recorded, ours)
 
 
 @on_devices

@@ -100,7 +100,7 @@ def _layout(sizes: SizeKey, places: AddressKey) -> tuple[Tensor, Tensor] | None:
     if chunks is None:
         chunks = _cut(*sizes)
         _remember(_cuts, sizes, chunks)
-    table = _table_of(*places)
+    table = table_of(*places)
     if table is None:
         return None
     keep((table, chunks))
@@ -132,7 +132,7 @@ def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
     return numbers.to(device)[: 3 * len(chunks)].view(-1, 3)
 
 
-def _table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor | None:
+def table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor | None:
     """Addresses on a device; None if one of them is not where wide loads may begin.
 
     A recorded step copies them from pinned memory which it keeps.

@@ -65,9 +65,14 @@ def come(counters):
 
 
 @triton.jit
-def meet(counters, expected):
-    """Wait until so many programs have come, and see what they have stored."""
-    arrived = come(counters)
+def meet(counters, expected, COMES: tl.constexpr = True):
+    """Wait until so many programs have come, and see what they have stored.
+
+    This one is one of them unless it only waits.
+    """
+    arrived = 0
+    if COMES:
+        arrived = come(counters)
     while arrived < expected:
         arrived = tl.atomic_add(counters, 0, sem="acquire")
     tl.debug_barrier()
@@ -75,8 +80,10 @@ def meet(counters, expected):
 
 @triton.jit
 def leave(counters):
-    """Who leaves last makes the counters zero again for the next launch."""
+    """Who leaves last makes the counters zero again for the next launch; whether that is this."""
     tl.debug_barrier()
-    if tl.atomic_add(counters + 1, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+    last = tl.atomic_add(counters + 1, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    if last:
         tl.store(counters, 0)
         tl.store(counters + 1, 0)
+    return last

@@ -33,11 +33,11 @@ from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums
 WIDEST = 16384
 LAUNCHES = {
     2: {WIDEST: Launch(16, 4, 16, 3)},
-    4: {2048: Launch(16, 4, 12, 3), 4095: Launch(16, 4, 16, 3), WIDEST: Launch(8, 16, 16, 3)},
+    4: {2048: Launch(8, 4, 16, 3), 4095: Launch(16, 4, 16, 3), WIDEST: Launch(8, 16, 16, 3)},
 }
 """By the bytes of an element, and the longest row."""
-LONGER = Launch(32, 4, 8, 3)
-"""For rows that threads with more elements fill better."""
+LONGER, IDLE = Launch(32, 4, 8, 3), {2: 1.0, 4: 4 / 3}
+"""For rows that threads with more elements fill better, if others would be so much too long."""
 MANY, SMALLER = 1 << 25, Launch(32, 2, 8, 3)
 """From so many elements on, the same with smaller programs, if no residual is read, too."""
 
@@ -134,6 +134,8 @@ def tile_of(columns: int, itemsize: int, matrices: int, many: bool, shared: int)
     first = next(plan for most, plan in LAUNCHES[itemsize].items() if columns <= most)
     longer = SMALLER if many and matrices == 2 else LONGER
     tiles = [Tile.of(columns, itemsize, plan, matrices, shared) for plan in (first, longer)]
+    if tiles[0].width * tiles[0].chunks <= IDLE[itemsize] * columns:
+        return tiles[0]
     return min(tiles, key=lambda tile: tile.width * tile.chunks)
 
 

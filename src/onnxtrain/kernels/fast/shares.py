@@ -39,6 +39,11 @@ def overlaps(device: torch.device) -> bool:
     return not interpreted() and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def early(overlapping: bool) -> dict[str, bool]:
+    """Options of a launch that is in place before the one that it follows has ended."""
+    return {"launch_pdl": True} if overlapping else {}
+
+
 @triton.jit
 def announce(OVERLAPS: tl.constexpr):
     """Let the launch that adds up what this one leaves take its place, where it waits."""
@@ -90,8 +95,6 @@ def sums_of(kinds: int, columns: int, count: int, device: torch.device) -> Sums:
     strip = NARROW if kinds * columns <= FEW else WIDE
     together = min(power(count), 32 * WARPS * PER_THREAD // strip)
     overlapping = overlaps(device)
-    options = {"num_warps": WARPS}
-    if overlapping:
-        options["launch_pdl"] = True
     values = (count, columns, overlapping, together, strip)
+    options = {"num_warps": WARPS, **early(overlapping)}
     return Sums((cdiv(columns, strip), kinds), values, options)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.types import MS
@@ -23,7 +24,12 @@ def concat_1(*inputs: Tensor, axis: int = 1) -> Tensor:
 def concat(*inputs: Tensor, axis: int) -> Tensor:
     """The inputs one after the other along an axis; inputs without elements may have any shape."""
     axis = axis_of(axis, inputs[0].ndim)
-    return torch.cat([x for x in inputs if x.numel()] or list(inputs), axis)
+    parts = [x for x in inputs if x.numel()] or list(inputs)
+    if axis and len(parts) > 1 and fast.ready(*parts):
+        joined: Tensor | None = fast.load("beside").concat(parts, axis)
+        if joined is not None:
+            return joined
+    return torch.cat(parts, axis)
 
 
 @kernel("ConcatTraining", domain=MS, outputs=2, host_out=[1])

@@ -1,0 +1,183 @@
+"""Sums of rows with more indices than slots: all indices are sorted, and long runs added up."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
+
+from onnxtrain.kernels.fast import interpreted, runs
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.counters import leave, meet
+from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
+from onnxtrain.kernels.fast.order import put_in_order
+from onnxtrain.kernels.fast.runs import add_runs, span_of
+from onnxtrain.kernels.fast.scratch import MEMORY
+from onnxtrain.kernels.fast.shares import early, overlaps
+from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, plan_of
+
+COLUMNS = {2: 1024, 4: 512}
+"""Columns of a program, by the bytes of an element."""
+TOGETHER = 4
+"""Programs a multiprocessor."""
+FRONT = tl.constexpr(16)
+"""Numbers in front of the tallies; the first one says that a row has too few slots."""
+
+
+@triton.jit
+def _is_zero(number):
+    """Whether a number is zero that was stored before this launch could begin."""
+    return tl.load(number, volatile=True) == 0
+
+
+@triton.jit
+def _clear_tallies(tallies, rows, OVERLAPS: tl.constexpr, B: tl.constexpr):
+    """Zeros for the next call, when the programs before this launch have read the tallies."""
+    if OVERLAPS:
+        gdc_wait()
+    for first in range(tl.program_id(0) * B, rows, tl.num_programs(0) * B):
+        at = first + tl.arange(0, B)
+        tl.store(tallies + FRONT + at, tl.zeros((B,), tl.int32), at < rows)
+
+
+@Compiled
+@triton.jit(do_not_specialize=["count", "rows", "programs"])
+def _long_runs(
+    out,
+    edges,
+    numbers,
+    values,
+    words,
+    indices,
+    counters,
+    tallies,
+    count: tl.int32,
+    columns,
+    rows: tl.int32,
+    programs: tl.int32,
+    zeros,
+    spare,
+    OVERLAPS: tl.constexpr,
+    FROM: tl.constexpr,
+    TO: tl.constexpr,
+    BITS: tl.constexpr,
+    PASSES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr,
+    COMPARED: tl.constexpr,
+    TABLES: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    F: tl.constexpr,
+    J: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Steps of a sort, then the sums of long runs; nothing if there is no such run."""
+    ENDS: tl.constexpr = TO == PASSES + 2
+    if _is_zero(tallies):
+        if ENDS:
+            _clear_tallies(tallies, rows, OVERLAPS, 512)
+        return
+    SORTED: tl.constexpr = TO - 1 if ENDS else TO
+    if tl.program_id(0) < programs:
+        put_in_order(
+            words,
+            numbers,
+            indices,
+            counters,
+            count,
+            rows,
+            programs,
+            zeros,
+            spare,
+            FROM,
+            SORTED,
+            False,
+            BITS,
+            PASSES,
+            BLOCK,
+            GROUPS,
+            COMPARED,
+            TABLES,
+        )
+        if FROM < SORTED and ENDS:
+            meet(counters, SORTED * programs)
+    elif FROM < SORTED and ENDS:
+        meet(counters, SORTED * programs, False)
+    if ENDS:
+        strips = tl.cdiv(columns, C)
+        pieces = (tl.cdiv(count, W) + tl.cdiv(count, R)) * strips
+        for piece in range(tl.program_id(0), pieces, tl.num_programs(0)):
+            add_runs(
+                out,
+                edges,
+                numbers,
+                values,
+                words,
+                count,
+                columns,
+                piece // strips,
+                piece % strips,
+                False,
+                True,
+                R,
+                W,
+                F,
+                J,
+                C,
+            )
+        _clear_tallies(tallies, rows, OVERLAPS, 512)
+        if leave(counters):
+            tl.store(tallies, 0)
+
+
+def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> None:
+    """Sums of rows that more than a chunk of indices name, if there are any; then clear tallies."""
+    (rows, columns), total, device = out.shape, len(values), values.device
+    width, span = min(power(columns), COLUMNS[values.dtype.itemsize]), span_of(total, rows)
+    strips, spans = cdiv(columns, width), cdiv(total, span)
+    plan = plan_of(total, rows, 0, device)
+    spare = cdiv(spans * strips, 16) * 16
+    zeros = spare + (plan.passes - 1) * plan.table
+    needed = 2 * plan.programs * plan.block, zeros + plan.table, spans * 2 * columns
+    memory, overlapping = MEMORY.of(needed, device), overlaps(device)
+    pieces = strips * (spans + cdiv(total, runs.CHUNK))
+    programs = max(plan.programs, min(pieces, TOGETHER * multiprocessors(device)))
+    for begin, end in _launches(plan.passes + 2):
+        _long_runs[(programs,)](
+            out,
+            memory.edges,
+            memory.numbers,
+            values,
+            memory.words,
+            indices,
+            memory.counters,
+            tallies,
+            total,
+            columns,
+            rows,
+            plan.programs,
+            zeros,
+            spare,
+            overlapping,
+            begin,
+            end,
+            *plan.cut,
+            runs.CHUNK,
+            span,
+            min(power(spans), runs.FIRSTS),
+            runs.JOINED,
+            width,
+            num_warps=WARPS,
+            maxnreg=REGISTERS,
+            **early(overlapping),
+        )
+
+
+def _launches(steps: int) -> list[tuple[int, int]]:
+    """From which step to which one each launch goes."""
+    if not interpreted():
+        return [(0, steps)]
+    # one program runs after the other there, and none could wait for the next
+    return [(step, step + 1) for step in range(steps)]

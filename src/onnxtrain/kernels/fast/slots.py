@@ -1,0 +1,229 @@
+"""Sums of rows that have the same index, where no row has many.
+
+Each row of the result has a line of slots. An index leaves its position in the next slot of its
+row, in any order; a program that adds a row up takes the positions in ascending order, as a sort
+would have them. If a row has too few slots after all, a last launch sorts all indices.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
+
+from onnxtrain.kernels.fast import runs
+from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.crowded import FRONT, sum_crowded
+from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.order import wrapped
+from onnxtrain.kernels.fast.scratch import Memory, Sizes
+from onnxtrain.kernels.fast.shares import announce, early, overlaps
+from onnxtrain.kernels.rehearsal import rehearsing
+
+PLACED = 128
+"""Indices that a program places."""
+ROWS, COLUMNS, WARPS = 4, 1024, 4
+"""Rows and columns that a program adds up, and its warps."""
+NONE = tl.constexpr(0x7FFFFFFF)
+"""Behind all positions."""
+MOST, OFTEN, SLOTTED = 1 << 18, 4, 1 << 18
+"""Most indices, most indices a row on average, and most rows for which slots are tried."""
+MOST_KINDS, TURNS = 256, 16
+"""So many kinds of indices are remembered, and after so many calls indices are sorted again."""
+Kind = tuple[int, int, torch.device]
+
+
+def _zeros(sizes: Sizes, device: torch.device) -> Tensor:
+    return torch.zeros(sizes, dtype=torch.int32, device=device)
+
+
+def _anything(sizes: Sizes, device: torch.device) -> Tensor:
+    return torch.empty(sizes, dtype=torch.int32, device=device)
+
+
+TALLIES = Memory(_zeros, 1 << 20)
+"""How many indices each row has; whoever has used them makes them zero again."""
+SLOTS = Memory(_anything, 1 << 23)
+
+
+@Compiled
+@triton.jit(do_not_specialize=["count", "rows"])
+def _place(
+    tallies,
+    slots,
+    indices,
+    count: tl.int32,
+    rows: tl.int32,
+    OVERLAPS: tl.constexpr,
+    S: tl.constexpr,
+    B: tl.constexpr,
+):
+    """Positions of indices in slots of their rows, as they come."""
+    announce(OVERLAPS)
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    there = at < count
+    row = wrapped(tl.load(indices + at, there, 0), rows)
+    slot = tl.atomic_add(tallies + FRONT + row, 1, there, sem="relaxed")
+    tl.store(slots + row * S + slot, at, there & (slot < S))
+    tl.store(tallies + tl.zeros_like(at), tl.full((B,), 1, tl.int32), there & (slot == S))
+
+
+@triton.jit
+def _load(values, position, columns, column, wanted):
+    """A row of values, or zeros."""
+    start = values + position.to(tl.int64) * columns
+    return tl.load(start + column, column < tl.where(wanted, columns, 0), 0.0)
+
+
+@triton.jit
+def _store(out, row, total, columns, column, wanted):
+    place = out + row.to(tl.int64) * columns + column
+    tl.store(place, total.to(out.dtype.element_ty), column < tl.where(wanted, columns, 0))
+
+
+@triton.jit
+def _sum(one, other):
+    return one.to(tl.float32) + other.to(tl.float32)
+
+
+@triton.jit
+def _in_turn(values, slots, row, tally, columns, column, S: tl.constexpr, C: tl.constexpr):
+    """The sum of values that have a row, by ascending positions, two at a time."""
+    slot = tl.arange(0, S)
+    found = tl.load(slots + row * S + slot, slot < tally, NONE)
+    first = tl.min(found, 0)
+    total = tl.zeros((C,), tl.float32)
+    for _ in range(0, tally, 2):
+        second = tl.min(tl.where(found > first, found, NONE), 0)
+        one = _load(values, first, columns, column, True)
+        other = _load(values, second, columns, column, second < NONE)
+        first = tl.min(tl.where(found > second, found, NONE), 0)
+        total += one.to(tl.float32)
+        total += other.to(tl.float32)
+    return total
+
+
+@Compiled
+@triton.jit(do_not_specialize=["rows"])
+def _few(
+    out,
+    tallies,
+    slots,
+    values,
+    rows: tl.int32,
+    columns,
+    OVERLAPS: tl.constexpr,
+    S: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Sums of rows whose slots suffice; two values have the same sum in either order."""
+    strips = tl.cdiv(columns, C)
+    row = tl.program_id(0) // strips * R
+    column = tl.program_id(0) % strips * C + tl.arange(0, C)
+    if OVERLAPS:
+        gdc_wait()
+    tally, one, other, sums = (), (), (), ()
+    for r in tl.static_range(R):
+        there = row + r < rows
+        tally += (tl.load(tallies + FRONT + row + r, there, S + 1),)  # type: ignore[assignment]
+        one += (tl.load(slots + (row + r) * S, there, 0),)  # type: ignore[assignment]
+        other += (tl.load(slots + (row + r) * S + 1, there, 0),)  # type: ignore[assignment]
+    for r in tl.static_range(R):
+        first = _load(values, one[r], columns, column, (tally[r] == 1) | (tally[r] == 2))
+        second = _load(values, other[r], columns, column, tally[r] == 2)
+        sums += ((first, second),)  # type: ignore[assignment]
+    for r in tl.static_range(R):
+        _store(out, row + r, _sum(*sums[r]), columns, column, tally[r] <= 2)
+    for r in tl.static_range(R):
+        if (tally[r] > 2) & (tally[r] <= S):
+            total = _in_turn(values, slots, row + r, tally[r], columns, column, S, C)
+            _store(out, row + r, total, columns, column, True)
+
+
+def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
+    """Write the sums of values by their rows, of which few have more indices than slots."""
+    (rows, columns), device = out.shape, values.device
+    # a row with as many indices as a chunk has no long run
+    count = runs.CHUNK
+    tallies, slots = TALLIES.of((16 + rows,), device), SLOTS.of((rows * count,), device)
+    overlapping = overlaps(device)
+    _place[(cdiv(indices.numel(), PLACED),)](
+        tallies,
+        slots,
+        indices,
+        indices.numel(),
+        rows,
+        overlapping,
+        count,
+        PLACED,
+        num_warps=WARPS,
+    )
+    width = min(power(columns), COLUMNS)
+    _few[(cdiv(rows, ROWS) * cdiv(columns, width),)](
+        out,
+        tallies,
+        slots,
+        values,
+        rows,
+        columns,
+        overlapping,
+        count,
+        ROWS,
+        width,
+        num_warps=WARPS,
+        **early(overlapping),
+    )
+    sum_crowded(indices, values, out, tallies)
+
+
+class Kinds:
+    """Whether a row had more indices than slots when indices of a kind were last sorted.
+
+    A kind is about how many there are and of how many rows. The device says it when it has come so
+    far, and nobody waits for it: sums are the same in either way. Now and then indices that lay in
+    slots are sorted again, for those of another layer may have been the first of their kind.
+    """
+
+    def __init__(self) -> None:
+        self._crowded: dict[Kind, Tensor] = {}
+        self._uses: dict[Kind, int] = {}
+
+    def suffice(self, indices: Tensor, rows: int) -> bool:
+        """Whether slots are thought to suffice; in a recording if they have been used before."""
+        key = _kind(indices, rows)
+        crowded = self._crowded.get(key)
+        if crowded is None or rehearsing() or int(crowded) != 0:
+            return False
+        uses = self._uses.get(key, 0)
+        if torch.cuda.is_current_stream_capturing():
+            return uses > 0
+        self._uses[key] = uses + 1
+        if uses % TURNS == TURNS - 1:
+            self._crowded.pop(key, None)
+            return False
+        return True
+
+    def look(self, indices: Tensor, words: Tensor, rows: int) -> None:
+        """Let the device look at indices that lie in order, if nothing is known of their kind."""
+        total, key = indices.numel(), _kind(indices, rows)
+        if key in self._crowded or total > min(MOST, OFTEN * rows) or rows > SLOTTED:
+            return
+        if not words.is_cuda or rehearsing() or torch.cuda.is_current_stream_capturing():
+            return
+        if len(self._crowded) >= MOST_KINDS:
+            self._crowded.clear()
+        sorted_ones, distance = words[:total] >> 32, runs.CHUNK
+        crowded = (sorted_ones[distance:] == sorted_ones[:-distance]).any()
+        self._crowded[key] = torch.full((), -1, dtype=torch.int8, pin_memory=True)
+        self._crowded[key].copy_(crowded.to(torch.int8), non_blocking=True)
+
+
+def _kind(indices: Tensor, rows: int) -> Kind:
+    return indices.numel().bit_length(), rows, indices.device
+
+
+KINDS = Kinds()
+suffice, look = KINDS.suffice, KINDS.look

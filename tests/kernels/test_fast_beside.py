@@ -1,0 +1,76 @@
+"""Matrices side by side, which neighbouring programs write."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+
+from onnxtrain.kernels.lasting import keeping
+
+pytest.importorskip("triton.language", reason="Triton is not installed")
+PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
+on_devices = pytest.mark.parametrize(
+    ("device", "dtype"),
+    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
+)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, for which small matrices are large."""
+    module = importlib.import_module("onnxtrain.kernels.fast.beside")
+    monkeypatch.setattr(module, "PIECE", 64)
+    monkeypatch.setattr(module, "FEWEST", 1)
+    monkeypatch.setattr(module, "_takes", module._takes.__wrapped__)
+    return module
+
+
+@on_devices
+@pytest.mark.parametrize("widths", [(1, 1), (3, 1, 2), (1,) * 8, (2, 1, 5, 1, 1, 1, 3), (2,) * 11])
+@pytest.mark.parametrize(("before", "behind"), [((3,), ()), ((2, 2), (2,)), ((5,), (3, 2))])
+def test_matrices_side_by_side(
+    device: str,
+    dtype: str,
+    widths: tuple[int, ...],
+    before: tuple[int, ...],
+    behind: tuple[int, ...],
+    beside: Any,
+) -> None:
+    """As many as a launch takes one by one, fewer and more, of one or of several widths."""
+    axis, kind = len(before), getattr(torch, dtype)
+    inputs = [torch.randn(*before, 32 * width, *behind).to(device, kind) for width in widths]
+    joined = beside.concat(inputs, axis)
+    assert torch.equal(joined, torch.cat(inputs, axis))
+
+
+def test_others_are_left_to_torch(beside: Any) -> None:
+    x, wider = torch.zeros(4, 64), torch.zeros(4, 128)
+    assert beside.concat([x, x], 1) is not None
+    assert beside.concat([x, x], 0) is None
+    assert beside.concat([x] * 9, 1) is not None
+    assert beside.concat([x] * 8 + [wider], 1) is None
+    assert beside.concat([x, x.half()], 1) is None
+    assert beside.concat([x, torch.zeros(4, 65)], 1) is None
+    assert beside.concat([x.view(4, 8, 8), torch.zeros(4, 8, 16)], 1) is None
+    beside.FEWEST = 4096
+    assert beside.concat([x, x], 1) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_recorded_concatenation(count: int) -> None:
+    module = importlib.import_module("onnxtrain.kernels.fast.beside")
+    inputs = [torch.randn(1024, 4096, device="cuda") for _ in range(count)]
+    true = torch.cat(inputs, 1)
+    assert torch.equal(module.concat(inputs, 1), true)
+    graph = torch.cuda.CUDAGraph()
+    with keeping() as kept, torch.cuda.graph(graph):
+        joined = module.concat(inputs, 1)
+    for _ in range(3):
+        joined.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(joined, true)
+    del kept
