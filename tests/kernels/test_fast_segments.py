@@ -151,6 +151,19 @@ def test_tallies_are_left_at_zero(
     assert not kept.any()
 
 
+@pytest.mark.gpu
+def test_recorded_launches_have_zeros_of_their_own() -> None:
+    """Those that were made before, if there are any; an ordinary call has others."""
+    tallies, device = module("slots").Tallies(), torch.device("cuda", 0)
+    shared = tallies.of(100, device)
+    assert tallies.of(100, device) is shared
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        given = [tallies.of(100, device) for _ in range(2)]
+    assert len({x.data_ptr() for x in (shared, *given)}) == 3
+    assert tallies._given[0] is given[0] and len(tallies._given) == 1
+    assert not given[0].any()
+
+
 def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is time to sort again; never where they did not, and not for other kinds."""
     slots, index, device = module("slots"), torch.zeros(100), torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Matrices side by side: concatenation along any axis but the first.
+"""Matrices side by side: concatenation along any axis but the first, and of long vectors.
 
 torch's programs go through one matrix after the other, and what they write at once lies far apart.
 Here neighbours write neighbouring pieces of a row, whichever matrix these are of.
@@ -26,7 +26,7 @@ MOST = 8
 PIECE = 2048
 """Bytes of a row that a program moves, with one warp: longer and shorter ones take longer."""
 FEWEST = 1 << 25
-"""Bytes of a result below which torch is called."""
+"""Bytes of a result below which torch is called, and of each vector if there is only one row."""
 
 
 @triton.jit
@@ -121,10 +121,13 @@ def _takes(shapes: tuple[torch.Size, ...], axis: int, itemsize: int) -> bool:
     rows = math.prod(shapes[0][:axis])
     widths = [math.prod(shape[axis:]) * itemsize for shape in shapes]
     alike = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
-    size = rows * sum(widths)
-    enough = rows > 1 and size >= FEWEST and size // PIECE < 1 << 31
-    whole = not any(width % PIECE for width in widths)
-    return len(alike) == 1 and enough and whole and (len(shapes) <= MOST or len({*widths}) == 1)
+    if len(alike) > 1 or any(width % PIECE for width in widths):
+        return False
+    if len(shapes) > MOST and (rows == 1 or len({*widths}) > 1):
+        return False
+    large = (rows * sum(widths) if rows > 1 else min(widths)) >= FEWEST
+    # programs, and elements of a row, are counted in 32 bits
+    return large and max(rows * sum(widths) // PIECE, sum(widths) // itemsize) < 1 << 31
 
 
 def _table(inputs: Sequence[Tensor]) -> Tensor | None:

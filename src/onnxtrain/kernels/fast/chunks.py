@@ -135,7 +135,7 @@ def _cut(sizes: tuple[int, ...], length: int, device: torch.device) -> Tensor:
 def table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor | None:
     """Addresses on a device; None if one of them is not where wide loads may begin.
 
-    A recorded step copies them from pinned memory which it keeps.
+    A recorded step copies them from pinned memory which it keeps; None if there is none left.
     """
     key = (addresses, device)
     if device.type == "cuda":
@@ -149,6 +149,8 @@ def table_of(addresses: tuple[int, ...], device: torch.device) -> Tensor | None:
     if device.type != "cuda":
         _remember(_tables, key, table)
         return table
+    if not _spares[len(addresses)]:
+        return None
     source = _spares[len(addresses)].pop()
     source.copy_(table)
     table = source.to(device, non_blocking=True)

@@ -32,6 +32,8 @@ MOST, OFTEN, SLOTTED = 1 << 18, 4, 1 << 18
 """Most indices, most indices a row on average, and most rows for which slots are tried."""
 MOST_KINDS, TURNS = 256, 16
 """So many kinds of indices are remembered, and after so many calls indices are sorted again."""
+MOST_GIVEN = 64
+"""Recorded launches that have zeros of their own, for good."""
 Kind = tuple[int, int, torch.device]
 
 
@@ -43,8 +45,34 @@ def _anything(sizes: Sizes, device: torch.device) -> Tensor:
     return torch.empty(sizes, dtype=torch.int32, device=device)
 
 
-TALLIES = Memory(_zeros, 1 << 20)
-"""How many indices each row has; whoever has used them makes them zero again."""
+class Tallies:
+    """How many indices each row has: zeros, which whoever has used them makes zero again.
+
+    A recorded launch may be replayed beside any other, so it has zeros that no other one gets. They
+    are made beforehand: those that are made in a recording are cleared in every replay.
+    """
+
+    def __init__(self) -> None:
+        self._shared = Memory(_zeros, 1 << 20)
+        self._spare: dict[tuple[int, torch.device], Tensor] = {}
+        self._given: list[Tensor] = []
+
+    def of(self, size: int, device: torch.device) -> Tensor:
+        """So many zeros for a launch on the current stream."""
+        tallies = None
+        if device.type != "cuda" or rehearsing():
+            tallies = _zeros((size,), device)
+        elif not torch.cuda.is_current_stream_capturing():
+            tallies = self._shared.of((size,), device)
+            if (size, device) not in self._spare and len(self._given) < MOST_GIVEN:
+                self._spare[size, device] = _zeros((size,), device)
+        elif (size, device) in self._spare:
+            tallies = self._spare.pop((size, device))
+            self._given.append(tallies)
+        return _zeros((size,), device) if tallies is None else tallies
+
+
+TALLIES = Tallies()
 SLOTS = Memory(_anything, 1 << 23)
 
 
@@ -125,6 +153,7 @@ def _few(
     column = tl.program_id(0) % strips * C + tl.arange(0, C)
     if OVERLAPS:
         gdc_wait()
+    announce(OVERLAPS)
     tally, one, other, sums = (), (), (), ()
     for r in tl.static_range(R):
         there = row + r < rows
@@ -148,7 +177,7 @@ def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
     (rows, columns), device = out.shape, values.device
     # a row with as many indices as a chunk has no long run
     count = runs.CHUNK
-    tallies, slots = TALLIES.of((16 + rows,), device), SLOTS.of((rows * count,), device)
+    tallies, slots = TALLIES.of(16 + rows, device), SLOTS.of((rows * count,), device)
     overlapping = overlaps(device)
     _place[(cdiv(indices.numel(), PLACED),)](
         tallies,
