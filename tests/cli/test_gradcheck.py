@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.doubles import in_double
+from onnxtrain.cli.doubles import in_double, in_type
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients import rules
 from onnxtrain.graph.prepare import prepare
@@ -137,7 +137,7 @@ def test_numbers_that_must_be_float_stay_float_if_they_are_moved_first():
     [
         ("t = Abs(s)  y = Resize(a, , t)", "cannot turn the model into double\n.*Resize"),
         (
-            "m = ReduceMax<keepdims = 0>(s)  b = Mul(a, m)  y = Resize(b, , s)",
+            "t = Identity(s)  m = ReduceMax<keepdims = 0>(t)  b = Mul(a, m)  y = Resize(b, , t)",
             "cannot turn 's' into double: some of its users",
         ),
     ],
@@ -146,6 +146,26 @@ def test_operators_that_take_float_only_are_refused(nodes: str, message: str):
     model = prepare(ir.from_proto(proto(f"{RESIZE} {{ a = Mul(x, w)  {nodes} }}")))
     with pytest.raises(GraphError, match=message):
         in_double(model)
+
+
+def test_a_constant_that_some_read_in_float_only_is_copied_for_them():
+    nodes = "m = ReduceMax<keepdims = 0>(s)  b = Mul(a, m)  y = Resize(b, , s)"
+    model = prepare(ir.from_proto(proto(f"{RESIZE} {{ a = Mul(x, w)  {nodes} }}")))
+    made = in_double(model.clone())
+    kinds = {name: value.dtype for name, value in made.graph.initializers.items()}
+    double, single = ir.DataType.DOUBLE, ir.DataType.FLOAT
+    assert kinds == {"w": double, "s": double, "s_float": single}
+    with pytest.raises(GraphError, match="cannot turn 's' into double: some of its users"):
+        in_type(model, double, ["s"])
+
+
+def test_one_empty_constant_serves_as_both_roi_and_scales(folder, cli):
+    text = """(float[1,1,2,2] x) => (float[1,1,4,4] y)
+        <float[1,1,1,1] w = {2.0}, float[0] none = {}, int64[4] to = {1, 1, 4, 4}> {
+        a = Mul(x, w)  y = Resize(a, none, none, to)
+    }"""
+    onnx.save(proto(text, 13), "resize.onnx")
+    assert max(errors(cli("gradcheck", "resize.onnx")).values()) < 1e-8
 
 
 def test_operators_that_have_no_double_are_named(folder, cli):
