@@ -168,6 +168,33 @@ def test_one_empty_constant_serves_as_both_roi_and_scales(folder, cli):
     assert max(errors(cli("gradcheck", "resize.onnx")).values()) < 1e-8
 
 
+FORGOTTEN = """(float[8,2] x) => (float[8,2] y) <float[2,2] w = {1.0, -0.5, 0.25, 2.0},
+    float[2] b = {3000.0, -1000.0}, float[2] g = {1.0, 2.0}, float[2] c = {0.0, 0.5},
+    float[2] mean = {0.0, 0.0}, float[2] var = {1.0, 1.0}> {
+    a = MatMul(x, w)  k = Add(a, b)  n = BatchNormalization(k, g, c, mean, var)  y = Tanh(n)
+}"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_is_no_error_where_the_gradient_is_zero(folder, cli, seed):
+    onnx.save(proto(FORGOTTEN, 15), "noise.onnx")
+    found = errors(cli("gradcheck", "noise.onnx", "--seed", seed))
+    assert found["b"] == 0 and max(found.values()) < 1e-6
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-5])
+def test_a_small_gradient_that_is_called_zero_is_found(folder, cli, monkeypatch, size):
+    rules.load_rules()
+    monkeypatch.setitem(rules._RULES, ("", "Tanh"), [rules.Rule("Tanh", "", None)])
+    text = f"""(float[N,2] x) => (float[N,2] y) {WEIGHT} {{
+        small = Constant<value = float {{{size}}}>()
+        a = MatMul(x, w)  b = Tanh(a)  c = Mul(b, small)  d = MatMul(x, v)  y = Add(c, d)
+    }}"""
+    onnx.save(proto(text), "cut.onnx")
+    found = errors(cli("gradcheck", "cut.onnx", code=1))
+    assert found["w"] > 1e-2 and found["v"] < 1e-8
+
+
 def test_operators_that_have_no_double_are_named(folder, cli):
     text = f"""(float[2,2] x) => (float[2,2] y) {WEIGHT} {{
         a = MatMul(x, w)  q, s, z = DynamicQuantizeLinear(a)  y = DequantizeLinear(q, s, z)
