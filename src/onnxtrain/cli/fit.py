@@ -89,10 +89,12 @@ def fit(
     given = dict(locals())
     from onnxtrain.cli import processes as started
     from onnxtrain.cli.asked import asked
+    from onnxtrain.cli.config import one_of
     from onnxtrain.cli.ranks import connected
 
     for name in ("context", "processes", "config"):
         del given[name]  # the values of a file are the defaults of the other options by now
+    one_of(context, given, "epochs", "steps")
     if processes is not None and started.wanted(processes):
         started.check(asked(given), processes)
         words = context.find_root().command.words  # type: ignore[attr-defined]
