@@ -107,3 +107,50 @@ def test_steps_move_statistics_that_are_named(named, tmp_path):
     held = {t.name: numpy_helper.to_array(t) for t in exported(tmp_path).graph.initializer}
     for name, array in STATISTICS.items():
         assert (held[name] != array).all() == named
+
+
+SHARED = """(float[N,4] x) => (float[N,4] y) {
+    h = MatMul(x, w)  n = BatchNormalization(h, scale, shift, mean, var)
+    r = Relu(n)  y = BatchNormalization(r, more, less, mean, var)
+}"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_statistics_of_several_layers_are_called_as_in_the_file(named, tmp_path):
+    arrays = {"w": normal(4, 4), "scale": normal(4, seed=1), "more": normal(4, seed=2)}
+    arrays |= {"shift": normal(4, seed=3), "less": normal(4, seed=4), **STATISTICS}
+    frozen = list(STATISTICS) if named else []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = model_of(SHARED, arrays)
+        write_artifacts(tmp_path, model, requires_grad=["w", "scale"], frozen_params=frozen)
+    assert ["statistics 'mean', 'var', with" in str(one.message) for one in told] == [True] * (
+        not named
+    )
+    training = onnx.load(tmp_path / "training_model.onnx")
+    fixed = {tensor.name for tensor in training.graph.initializer}
+    norms = [node for node in training.graph.node if node.op_type == "BatchNormInternal"]
+    names = [name for node in norms for name in node.input[3:5]]
+    assert len(set(names)) == 4
+    assert fixed.isdisjoint(names) == named
+
+
+@pytest.mark.parametrize("frozen", [[], ["ones"]])
+def test_a_statistic_that_was_stored_with_a_weight_has_its_own_name(frozen, tmp_path):
+    text = """(float[N,4] x) => (float[N,4] y) {
+        h = MatMul(x, w)  y = BatchNormalization(h, ones, shift, mean, ones)
+    }"""
+    arrays = {"w": normal(4, 4), "shift": normal(4), "mean": normal(4), "ones": np.ones(4, "f")}
+    with pytest.warns(UserWarning, match=r"statistics 'mean', '.*running_var', with"):
+        write_artifacts(tmp_path, model_of(text, arrays), requires_grad=["w"], frozen_params=frozen)
+
+
+def test_a_statistic_is_not_trained_with_the_weight_that_it_was_stored_with(tmp_path):
+    text = """(float[N,4] x) => (float[N,4] y) {
+        h = MatMul(x, w)  y = BatchNormalization(h, ones, shift, mean, ones)
+    }"""
+    arrays = {"w": normal(4, 4), "shift": normal(4), "mean": normal(4), "ones": np.ones(4, "f")}
+    with pytest.warns(UserWarning, match=r"statistics 'mean', '.*running_var', with"):
+        write_artifacts(tmp_path, model_of(text, arrays), requires_grad=["w", "ones"])
+    held = {t.name for t in onnx.load(tmp_path / "training_model.onnx").graph.initializer}
+    assert any(name.endswith("running_var") for name in held) and "ones" not in held

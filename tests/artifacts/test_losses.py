@@ -77,7 +77,7 @@ SINCE = {"CTCLoss": 13, "InfoNCELoss": 11}
 """Losses that old opsets have no operators for."""
 
 
-@pytest.mark.parametrize("opset", [7, 8, 9, 12, 17])
+@pytest.mark.parametrize("opset", [1, 5, 6, 7, 8, 9, 12, 17])
 @pytest.mark.parametrize("kind", artifacts.LossType, ids=lambda kind: kind.name)
 def test_a_loss_by_name_is_that_of_torch(
     kind: artifacts.LossType, opset: int, tmp_path: pathlib.Path

@@ -2,8 +2,6 @@ import onnx
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.advice import double_softmax
-from onnxtrain.training.trainer import Trainer
 
 LOSSES = {
     "(float[N,2] x) => (float[N,3] y) <float[2,3] w = {1,2,3,4,5,6}> { y = MatMul(x, w) }":
@@ -29,23 +27,6 @@ def test_a_loss_is_suggested(folder, cli, text):
     onnx.save(proto(text), "m.onnx")
     (line,) = (t for t in cli("info", "m.onnx").splitlines() if t.startswith("suggested loss"))
     assert LOSSES[text] in line
-
-
-@pytest.mark.parametrize(
-    ("nodes", "loss", "noticed"),
-    [
-        ("y = Softmax(h)", "cross_entropy", True),
-        ("s = Softmax(h) y = Identity(s)", "cross_entropy", True),
-        ("s = Sigmoid(h) d = Cast<to=11>(s) y = Cast<to=1>(d)", "bce", True),
-        ("s = Softmax(h) y = Log(s)", "cross_entropy", False),
-        ("s = Softmax(h) y = Identity(h)", "cross_entropy", False),
-        ("s = Softmax(h) y = Identity(s)", "mse", False),
-    ],
-)
-def test_a_second_softmax_is_noticed_behind_nodes_that_only_move_its_numbers(nodes, loss, noticed):
-    head = "(float[N,4] x) => (float[N,4] y) <float[4] w = {1,2,3,4}>"
-    trainer = Trainer(proto(f"{head} {{ h = Mul(x, w) {nodes} }}"), loss=loss, device="cpu")
-    assert (double_softmax(trainer, loss) is not None) == noticed
 
 
 def test_what_to_do_about_an_operator_without_gradient(folder, cli):

@@ -194,6 +194,20 @@ def test_options_come_from_a_file_and_flags_win(folder, cli):
     assert one == other
 
 
+def test_epochs_or_steps_say_how_long(folder, cli):
+    both = "give --epochs 2 or --steps 3, not both"
+    assert both in cli(*FIT, "--epochs", "2", "--steps", "3", code=1)
+    assert both in cli(*FIT, "--epochs", "2", "--steps", "3", "--processes", "2", code=1)
+    file = pathlib.Path("run.yaml")
+    file.write_text("epochs: 2\nsteps: 3")
+    assert both in cli(*FIT, "--config", "run.yaml", code=1)
+    by_file = (*FIT, "--config", "run.yaml", "--batch-size", "16")
+    file.write_text("steps: 3")
+    assert "epoch 2/2" in cli(*by_file, "--epochs", "2")
+    file.write_text("epochs: 2")
+    assert "epoch 1/1" in cli(*by_file, "--steps", "3")
+
+
 BAD_FILES = {
     "batchsize: 3": "'run.yaml' has 'batchsize', which is no option\n  did you mean  batch_size",
     "- a": "is no table of options",

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.doubles import in_double
+from onnxtrain.cli.doubles import in_double, in_type
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients import rules
 from onnxtrain.graph.prepare import prepare
@@ -137,7 +137,7 @@ def test_numbers_that_must_be_float_stay_float_if_they_are_moved_first():
     [
         ("t = Abs(s)  y = Resize(a, , t)", "cannot turn the model into double\n.*Resize"),
         (
-            "m = ReduceMax<keepdims = 0>(s)  b = Mul(a, m)  y = Resize(b, , s)",
+            "t = Identity(s)  m = ReduceMax<keepdims = 0>(t)  b = Mul(a, m)  y = Resize(b, , t)",
             "cannot turn 's' into double: some of its users",
         ),
     ],
@@ -146,6 +146,53 @@ def test_operators_that_take_float_only_are_refused(nodes: str, message: str):
     model = prepare(ir.from_proto(proto(f"{RESIZE} {{ a = Mul(x, w)  {nodes} }}")))
     with pytest.raises(GraphError, match=message):
         in_double(model)
+
+
+def test_a_constant_that_some_read_in_float_only_is_copied_for_them():
+    nodes = "m = ReduceMax<keepdims = 0>(s)  b = Mul(a, m)  y = Resize(b, , s)"
+    model = prepare(ir.from_proto(proto(f"{RESIZE} {{ a = Mul(x, w)  {nodes} }}")))
+    made = in_double(model.clone())
+    kinds = {name: value.dtype for name, value in made.graph.initializers.items()}
+    double, single = ir.DataType.DOUBLE, ir.DataType.FLOAT
+    assert kinds == {"w": double, "s": double, "s_float": single}
+    with pytest.raises(GraphError, match="cannot turn 's' into double: some of its users"):
+        in_type(model, double, ["s"])
+
+
+def test_one_empty_constant_serves_as_both_roi_and_scales(folder, cli):
+    text = """(float[1,1,2,2] x) => (float[1,1,4,4] y)
+        <float[1,1,1,1] w = {2.0}, float[0] none = {}, int64[4] to = {1, 1, 4, 4}> {
+        a = Mul(x, w)  y = Resize(a, none, none, to)
+    }"""
+    onnx.save(proto(text, 13), "resize.onnx")
+    assert max(errors(cli("gradcheck", "resize.onnx")).values()) < 1e-8
+
+
+FORGOTTEN = """(float[8,2] x) => (float[8,2] y) <float[2,2] w = {1.0, -0.5, 0.25, 2.0},
+    float[2] b = {3000.0, -1000.0}, float[2] g = {1.0, 2.0}, float[2] c = {0.0, 0.5},
+    float[2] mean = {0.0, 0.0}, float[2] var = {1.0, 1.0}> {
+    a = MatMul(x, w)  k = Add(a, b)  n = BatchNormalization(k, g, c, mean, var)  y = Tanh(n)
+}"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_is_no_error_where_the_gradient_is_zero(folder, cli, seed):
+    onnx.save(proto(FORGOTTEN, 15), "noise.onnx")
+    found = errors(cli("gradcheck", "noise.onnx", "--seed", seed))
+    assert found["b"] == 0 and max(found.values()) < 1e-6
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-5])
+def test_a_small_gradient_that_is_called_zero_is_found(folder, cli, monkeypatch, size):
+    rules.load_rules()
+    monkeypatch.setitem(rules._RULES, ("", "Tanh"), [rules.Rule("Tanh", "", None)])
+    text = f"""(float[N,2] x) => (float[N,2] y) {WEIGHT} {{
+        small = Constant<value = float {{{size}}}>()
+        a = MatMul(x, w)  b = Tanh(a)  c = Mul(b, small)  d = MatMul(x, v)  y = Add(c, d)
+    }}"""
+    onnx.save(proto(text), "cut.onnx")
+    found = errors(cli("gradcheck", "cut.onnx", code=1))
+    assert found["w"] > 1e-2 and found["v"] < 1e-8
 
 
 def test_operators_that_have_no_double_are_named(folder, cli):

@@ -203,10 +203,20 @@ def test_external_data_outside_the_folder_is_refused(external: pathlib.Path, loc
         load_model(moved(external, location))
 
 
-def test_external_data_with_other_names_is_refused(external: pathlib.Path) -> None:
+def test_external_data_with_other_names_outside_is_refused(external: pathlib.Path) -> None:
     os.link(external.parent / "weights.bin", external.parent / "other.bin")
-    with pytest.raises(ModelError, match=r"'weights\.bin' has other names too \(hard links\)"):
+    os.link(external.parent / "weights.bin", external.parent.parent / "outside.bin")
+    with pytest.raises(ModelError, match=r"'weights\.bin' has other names too \(hard links\)") as e:
         load_model(external)
+    assert "cp weights.bin copy && mv copy weights.bin" in str(e.value)
+    os.unlink(external.parent.parent / "outside.bin")
+    load_model(external)
+
+
+def test_external_data_with_other_names_beside_it_is_loaded(external: pathlib.Path) -> None:
+    os.link(external.parent / "weights.bin", external.parent / "other.bin")
+    held = load_model(external).graph.initializers["w"].const_value
+    assert held is not None and held.numpy().tolist() == [1, 2]
 
 
 def test_absolute_paths_of_external_data_are_refused(external: pathlib.Path) -> None:

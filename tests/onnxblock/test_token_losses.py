@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onnxtrain import Trainer, onnxblock
-from onnxtrain.errors import LossError
+from onnxtrain.errors import LossError, ModelError
 
 LENGTH, WORDS = 5, 7
 
@@ -68,4 +68,11 @@ def test_tokens_that_could_be_either_input() -> None:
         { both = Add (words, places) scores = Gather (table, both) }
     """)
     with pytest.raises(LossError, match="two axes are 'words', 'places'"):
+        Trainer(model, loss="next_token", device="cpu")
+
+
+def test_the_next_token_needs_a_newer_opset() -> None:
+    model = _model()
+    model.opset_import[0].version = 9
+    with pytest.raises(ModelError, match=r"NextTokenLoss needs opset 10, .*\n  convert .*, 10\)"):
         Trainer(model, loss="next_token", device="cpu")

@@ -17,7 +17,7 @@ from onnxtrain.graph.restored import restore
 from onnxtrain.graph.shared_rows import share_rows
 from onnxtrain.graph.traced import held_names, other_names, sources
 from onnxtrain.transforms.computed import warn_of_computed
-from onnxtrain.transforms.parameters import Decision
+from onnxtrain.transforms.parameters import STATISTICS, Decision
 from onnxtrain.types import FLOATS
 
 _MOST = 8
@@ -53,7 +53,9 @@ def as_in_torch(
         _warn_of_results(gone, level + 1)
     proto = written(model) if changed else proto
     beside = _beside(model.graph, named) if from_file else {}
-    more = {name: of for name, of in beside.items() if of in trainable}
+    values, moved = model.graph.initializers, merged_statistics(model.graph)
+    weights = {name: of for name, of in beside.items() if not _is_statistic(values[name])}
+    more = {name: of for name, of in weights.items() if of in trainable}
     trained = _stored(model.graph, trainable)
     if more:
         _warn_of_more(more, level + 1)
@@ -63,7 +65,8 @@ def as_in_torch(
         for value in model.graph.initializers.values()
     ]
     warn_of_computed(model, decisions, False, level + 1)
-    return proto, trained, [*frozen, *(name for name, of in beside.items() if of in frozen)]
+    kept = [name for name, of in {**weights, **moved}.items() if name in beside and of in frozen]
+    return proto, trained, [*frozen, *kept]
 
 
 def _with_rows_once(proto: onnx.ModelProto, known: set[str]) -> tuple[ir.Model, bool]:
@@ -85,6 +88,26 @@ def _beside(graph: ir.Graph, named: set[str]) -> dict[str, str]:
             if (name := next((one for one in names if one in named), None)) and not own & named:
                 found[str(value.name)] = name
     return found
+
+
+def merged_statistics(graph: ir.Graph) -> dict[str, str]:
+    """Running statistics with those of the file that they were merged with.
+
+    What the file has as one tensor with a weight is not among them.
+    """
+    found = {}
+    for value in graph.initializers.values():
+        of = made_beside(value)
+        if of is None or of not in graph.initializers or not _is_statistic(value):
+            continue
+        first = graph.initializers[of]
+        if not first.uses() or _is_statistic(first):
+            found[str(value.name)] = of
+    return found
+
+
+def _is_statistic(value: ir.Value) -> bool:
+    return any((node.op_type, index) in STATISTICS for node, index in value.uses())
 
 
 def _stored(graph: ir.Graph, names: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import onnxblock
-from onnxtrain.artifacts.as_in_torch import as_in_torch
+from onnxtrain.artifacts.as_in_torch import as_in_torch, merged_statistics
 from onnxtrain.artifacts.initializers import with_initializers
 from onnxtrain.errors import LossError, ParameterError
 from onnxtrain.files.atomic import atomic_write
@@ -138,7 +138,7 @@ def generate_artifacts(
         narrowing=None if compute is None else Narrowing(compute, added),
         scaled=compute == DataType.FLOAT16,
     )
-    _warn_of_statistics(training)
+    _warn_of_statistics(training, source, {*trainable, *frozen})
     parameters = _parameters(forward, trainable, frozen)
     optimizer_model = None
     if optimizer_block is not None:
@@ -235,11 +235,17 @@ def _proto(model: onnx.ModelProto | str | os.PathLike[str]) -> onnx.ModelProto:
     return patched(read.proto, {}, read.files) if read.files else read.proto
 
 
-def _warn_of_statistics(training: onnx.ModelProto) -> None:
-    """Tell which running statistics are constants, so that no step moves them."""
+def _warn_of_statistics(training: onnx.ModelProto, source: ir.Model, named: set[str]) -> None:
+    """Tell which running statistics are constants, so that no step moves them.
+
+    Those that the file has as one tensor for several layers are called by its name, unless that is
+    named already.
+    """
     fixed = {tensor.name for tensor in training.graph.initializer}
     norms = [node for node in training.graph.node if node.op_type == "BatchNormInternal"]
-    names = dict.fromkeys(name for node in norms for name in node.input[3:5] if name in fixed)
+    lying = [name for node in norms for name in node.input[3:5] if name in fixed]
+    merged = {n: of for n, of in merged_statistics(source.graph).items() if of not in named}
+    names = dict.fromkeys(merged.get(name, name) for name in lying)
     if names:
         shown = ", ".join(map(repr, list(names)[:4]))
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from onnxtrain.types import FLOATS, DataType
-
-if TYPE_CHECKING:
-    from onnxtrain.training.trainer import Trainer
 
 DISCRETE = {
     "ArgMax": "the choice of a class has no gradient",
@@ -47,20 +42,6 @@ def suggested_loss(model: ir.Model) -> str:
         count = dims[1] if dims[1] is not None else "as many as the second axis has"
         return f"cross_entropy for labels of {count} classes, mse for numbers"
     return "mse for numbers, bce for yes or no"
-
-
-def double_softmax(trainer: Trainer, loss: str) -> str | None:
-    """A warning if a loss that takes scores gets what a Softmax or a Sigmoid made of them."""
-    last = {"cross_entropy": "Softmax", "bce": "Sigmoid"}.get(loss)
-    output = trainer.loss_output_names[0]
-    graph = trainer.module.runner(training=False).model.graph
-    values = [value for node in graph for value in node.outputs if value.name == output]
-    if last is not None and any(_last_operator(value) == last for value in values):
-        return (
-            f"'{output}' comes out of a {last}, and {loss} has one of its own; training is "
-            f"slow and less exact: export the model without its last {last}"
-        )
-    return None
 
 
 def _last_operator(value: ir.Value) -> str:

@@ -61,7 +61,7 @@ def checked_model(
     trained = _trained(working, weight_names(original))
     EvaluationForm()(working)
     TrainingForm()(working)
-    _convert(working, dtype)
+    _convert(working, dtype, trained)
     values = {name: working.graph.initializers[name].const_value for name in trained}
     parameters = {name: t.numpy().copy() for name, t in values.items() if t is not None}
     data = {str(v.name): v for v in working.graph.inputs if not v.is_initializer()}
@@ -87,9 +87,9 @@ def _trained(model: ir.Model, known: Collection[str]) -> list[str]:
     return [name for name in names if model.graph.initializers[name].dtype in FLOATS]
 
 
-def _convert(model: ir.Model, dtype: DataType) -> None:
+def _convert(model: ir.Model, dtype: DataType, trained: Collection[str]) -> None:
     try:
-        in_type(model, dtype)
+        in_type(model, dtype, trained)
     except GraphError as error:
         if dtype == DataType.FLOAT:
             raise

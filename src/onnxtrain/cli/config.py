@@ -28,6 +28,24 @@ def load(ctx: typer.Context, path: pathlib.Path | None) -> pathlib.Path | None:
     return path
 
 
+def one_of(ctx: typer.Context, given: dict[str, Any], first: str, second: str) -> None:
+    """Of two options that say the same in other words, leave the one of the command line.
+
+    Raises:
+        OptionError: if both were given there, or both in the file.
+    """
+    sources = {name: ctx.get_parameter_source(name) for name in (first, second)}
+    kinds = {name: "" if source is None else source.name for name, source in sources.items()}
+    told = [n for n, kind in kinds.items() if kind != "DEFAULT" and given[n] is not None]
+    if len(told) == 2 and kinds[first] == kinds[second]:
+        raise OptionError(
+            f"give --{first} {given[first]} or --{second} {given[second]}, not both\n"
+            "  each says how long to train"
+        )
+    if len(told) == 2 and kinds[first] == "COMMANDLINE":
+        given[second] = None
+
+
 def _names(command: Any) -> dict[str, str]:
     """Parameters of a verb by their names as options, with underscores."""
     names = {}

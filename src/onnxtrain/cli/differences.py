@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,10 @@ ENOUGH = 1e-2
 """Share of the step that an error may have without a second step."""
 NOISE = 1e-4
 """Slopes below this share of the outputs are measured against it: a difference cannot see them."""
+SHAKES = 3
+"""How often the last digits of all parameters are changed, to see how well outputs are known."""
+UNITS = 4
+"""By about how many units in the last place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Checked:
     Attributes:
         name: Name of the parameter.
         elements: How many numbers it has.
-        error: Difference of the two slopes, relative to the terms that they are summed from.
+        error: Difference of the two slopes beyond what rounding makes of a slope of zero, relative
+            to the terms that they are summed from.
         by_graph: Slope that the gradient graph gives.
         by_difference: Slope that the central difference gives.
     """
@@ -161,9 +167,40 @@ class Differences:
         by_graph = float(terms.sum(dtype=np.float64))
         scale = max(size, float(np.abs(terms).sum()), NOISE * self._weighted(self._at)[1])
         error = abs(by_graph - difference) / scale if scale else 0.0
+        if error >= ENOUGH * step:
+            error = max(error - self._rounding / (STEPS[terms.dtype][0] * scale), 0.0)
         shown = error if np.isfinite(error) else float("inf")
         elements = sum(d.size for d in directions.values())
         return Checked(", ".join(directions), elements, shown, by_graph, difference)
+
+    @functools.cached_property
+    def _rounding(self) -> float:
+        """How far the weighted outputs move if only the last digits of the parameters do.
+
+        Divided by a step, that is what a difference can give where the slope is zero. A jump, that
+        of Floor at a whole number for one, is no rounding: what moves by more than half of the
+        digits of the outputs counts as exact to its own last digits.
+        """
+        eps = {y.dtype: float(np.finfo(y.dtype).eps) for y in self._at}
+        rng = np.random.default_rng(0)
+        moved = [np.abs(y) * eps[y.dtype] for y in self._at]
+        for _ in range(SHAKES):
+            for index, found in enumerate(self._outputs(self._shaken(rng))):
+                y = self._at[index]
+                with np.errstate(invalid="ignore"):
+                    off = np.abs(found - y)
+                    jump = ~(off <= np.sqrt(eps[y.dtype]) * np.abs(y).max(initial=0))
+                moved[index] = np.where(jump, moved[index], np.maximum(moved[index], off))
+        return self._weighted(moved)[1]
+
+    def _shaken(self, rng: np.random.Generator) -> dict[str, Array]:
+        """The parameters with other last digits."""
+        shaken = {}
+        for name in self.names:
+            x = self._feeds[name]
+            units = UNITS * np.finfo(x.dtype).eps * rng.normal(size=x.shape)
+            shaken[name] = (x + x * units).astype(x.dtype)
+        return shaken
 
     def _weighted(self, values: Sequence[Array]) -> tuple[float, float]:
         """The weighted sum of values shaped like the outputs, and that of its magnitudes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -9,8 +11,9 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
+from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.infer import infer
-from onnxtrain.transforms.places import final_uses
+from onnxtrain.transforms.places import final_uses, is_mover
 from onnxtrain.types import FLOATS, ML, ONNX, DataType, dtype_name, op_name
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "softmax_precision")
@@ -32,18 +35,25 @@ def in_double(model: ir.Model) -> ir.Model:
     return in_type(model, DataType.DOUBLE)
 
 
-def in_type(model: ir.Model, dtype: DataType) -> ir.Model:
+def in_type(model: ir.Model, dtype: DataType, weights: Collection[str] = ()) -> ir.Model:
     """Turn floating point inputs, weights, constants and casts into one type, in place.
 
-    What is read only by operators that do not take it in that type (the scales of Resize) stays
-    as it is.
+    What operators do not take in that type (the scales of Resize) they read as it is; a constant
+    that others read too is copied for them.
+
+    Args:
+        model: The model.
+        dtype: The type.
+        weights: Constants that are moved, of which there must be one for all who read it.
 
     Raises:
         GraphError: if an operator does not take the type.
     """
     shapes: dict[ir.Value, ir.Shape | None] = {}
     for graph in model.graphs():
-        for value in graph.initializers.values():
+        for value in list(graph.initializers.values()):
+            if value.name not in weights and value.dtype in FLOATS:
+                _copy_apart(value, graph, dtype, model)
             _convert(value, dtype, model)
         for value in graph.inputs:
             _convert_input(value, dtype, model)
@@ -112,6 +122,28 @@ def _taken(value: ir.Value, dtype: DataType, model: ir.Model) -> bool:
             "some of its users take float only"
         )
     return takes != {False}
+
+
+def _copy_apart(value: ir.Value, graph: ir.Graph, dtype: DataType, model: ir.Model) -> None:
+    """Let those who do not take a constant in a type, unlike others, read a copy of it."""
+    tensor = value.const_value
+    takes = {use: _ends_in(*use, dtype, model) for use in value.uses()}
+    if tensor is None or True not in takes.values():
+        return
+    copy: ir.Value | None = None
+    for (node, index), taken in takes.items():
+        if not taken:
+            if copy is None:
+                name = unique_name(model.graph, f"{value.name}_{dtype_name(tensor.dtype)}")
+                copy = ir.Value(name=name, type=value.type, shape=value.shape, const_value=tensor)
+                graph.initializers.add(copy)
+            node.replace_input_with(index, copy)
+
+
+def _ends_in(node: ir.Node, index: int, dtype: DataType, model: ir.Model) -> bool:
+    """Whether any who compute with an input of a node, behind what moves it, take it in a type."""
+    behind = list(final_uses(node.outputs[0])) if is_mover(node) and not index else []
+    return any(_takes(*use, dtype, model) for use in behind or [(node, index)])
 
 
 def _convert_input(value: ir.Value, dtype: DataType, model: ir.Model) -> None:

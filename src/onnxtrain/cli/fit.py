@@ -6,6 +6,7 @@ import contextlib
 import pathlib
 import signal
 import tempfile
+import warnings
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -16,6 +17,8 @@ from onnxtrain.cli.stop import CLOSED
 from onnxtrain.errors import SaveError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from onnxtrain.cli.asked import Run
     from onnxtrain.cli.feeding import Feeding
     from onnxtrain.cli.loop import Loop
@@ -86,10 +89,12 @@ def fit(
     given = dict(locals())
     from onnxtrain.cli import processes as started
     from onnxtrain.cli.asked import asked
+    from onnxtrain.cli.config import one_of
     from onnxtrain.cli.ranks import connected
 
     for name in ("context", "processes", "config"):
         del given[name]  # the values of a file are the defaults of the other options by now
+    one_of(context, given, "epochs", "steps")
     if processes is not None and started.wanted(processes):
         started.check(asked(given), processes)
         words = context.find_root().command.words  # type: ignore[attr-defined]
@@ -129,12 +134,23 @@ def _prepared(asked: Run, ranks: Ranks) -> tuple[Loop, Feeding]:
     from onnxtrain.cli.preparing import prepare
 
     paths.check(asked)
-    loop, fed = prepare(asked, ranks)
+    with _notes(ranks.first):
+        loop, fed = prepare(asked, ranks)
     if asked.resume:
         loop.resume()
         if asked.lr is not None:
             loop.trainer.lr = asked.lr
     return loop, fed
+
+
+@contextlib.contextmanager
+def _notes(shown: bool) -> Iterator[None]:
+    """With: warnings are notes, without the place in the code; of one process only."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: (  # type: ignore[assignment]
+            typer.echo(f"note: {message}", err=True) if shown else None
+        )
+        yield
 
 
 def _stopped(loop: Loop, received: signal.Signals) -> NoReturn:
@@ -222,8 +238,6 @@ def _write_about(asked: Run, loop: Loop) -> list[pathlib.Path]:
 
 
 def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
-    from onnxtrain.cli.advice import double_softmax
-
     trained = [d for d in loop.trainer.decisions if d.trained]
     order = loop.batches.order
     typer.echo(
@@ -248,5 +262,3 @@ def _announce(asked: Run, loop: Loop, fed: Feeding) -> None:
         typer.echo(f"note: {loop.note}")
     if loop.ended:
         typer.echo(f"note: all {loop.total:,} steps were made already; give more --epochs to go on")
-    if (note := double_softmax(loop.trainer, asked.loss)) is not None:
-        typer.echo(f"note: {note}")

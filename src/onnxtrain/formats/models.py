@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
-from onnxtrain.graph import maps
+from onnxtrain.graph import whole
 from onnxtrain.graph.external import external_tensors
 from onnxtrain.graph.load import Source
 from onnxtrain.transforms.inference_form import for_inference
@@ -48,7 +48,7 @@ def save_model(
     sizes = [v.const_value.nbytes for v in weights if v.const_value is not None]
     if sum(sizes) < limit:
         _take_inside(model)
-        atomic_write(path, maps.written(model).SerializeToString())
+        atomic_write(path, whole.written(model).SerializeToString())
         return
     least = min(INSIDE_BYTES, limit)
     outside = [v for v, n in zip(weights, sizes, strict=True) if n >= least and not _is_text(v)]
@@ -105,8 +105,13 @@ def _take_inside(model: ir.Model, but: Collection[ir.Value] = ()) -> None:
 
 def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
     """A copy in memory; other copies of the model go on reading the file as it was."""
-    array, dtype, doc = tensor.numpy().copy(), tensor.dtype, tensor.doc_string
-    return ir.Tensor(array, dtype, name=tensor.name, doc_string=doc)
+    return ir.Tensor(
+        tensor.numpy().copy(),
+        tensor.dtype,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
 
 
 def _bytes_of(tensor: ir.TensorProtocol) -> bytes | memoryview:
@@ -133,13 +138,15 @@ def _save_external(model: ir.Model, path: pathlib.Path, weights: list[ir.Value])
             tensor.dtype,
             shape=ir.Shape(tensor.numpy().shape),
             name=value.name or "",
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
             base_dir=str(path.parent),
         )
         offset += tensor.nbytes
     for value, external in tensors.items():
         value.const_value = external
     try:
-        proto = maps.written(model).SerializeToString()
+        proto = whole.written(model).SerializeToString()
     finally:
         for (_, tensor), value in zip(parts, weights, strict=True):
             value.const_value = tensor

@@ -146,12 +146,27 @@ def _home_of(tensor: ir.ExternalTensor, what: str, path: pathlib.Path | None) ->
     found = next((home for home in allowed if (home / location).is_file()), None)
     if found is None:
         raise ModelError(f"{what}: external data file '{location}' is missing from '{path.parent}'")
-    if (found / location).stat().st_nlink > 1:
+    if not _all_names_inside(found / location, found):
+        name = (found / location).name
         raise ModelError(
             f"{what}: external data file '{location}' has other names too (hard links), one of "
-            "which may be outside the model's folder\n  put a copy of the file in its place"
+            "which is outside the model's folder; ONNX refuses such a file, since a link may lead "
+            "to what is no part of the model\n"
+            "  put a copy of the file in its place, if you know where it comes from: "
+            f"cp {name} copy && mv copy {name}"
         )
     return found
+
+
+def _all_names_inside(file: pathlib.Path, home: pathlib.Path) -> bool:
+    """Whether a file has no names but those in its own folder and in the model's."""
+    one = file.stat()
+    if one.st_nlink == 1:
+        return True
+    folders = {file.resolve().parent, home}
+    names = {entry.path: entry for folder in folders for entry in os.scandir(folder)}
+    alike = [e for e in names.values() if e.is_file(follow_symlinks=False)]
+    return sum(os.path.samestat(e.stat(follow_symlinks=False), one) for e in alike) >= one.st_nlink
 
 
 def _is_inside(home: pathlib.Path, location: str, homes: Sequence[pathlib.Path]) -> bool:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import maps
+from onnxtrain.graph import maps, whole
 from onnxtrain.graph.external import Content, map_files
 from onnxtrain.graph.folded import tie
 from onnxtrain.graph.mistaken import what_it_is
@@ -88,7 +88,7 @@ def load_source(source: ModelLike) -> Source:
     loaded = Source(source.clone()) if isinstance(source, ir.Model) else _loaded(source)
     model = loaded.model
     if any([tie(model), restore(model)]) and loaded.proto is not None:
-        return dataclasses.replace(loaded, proto=maps.written(loaded.model))
+        return dataclasses.replace(loaded, proto=whole.written(loaded.model))
     return loaded
 
 
@@ -156,6 +156,7 @@ def _from_proto(
     try:
         proto = dense(proto)
         model = ordered(maps.read(proto))
+        whole.remember(model, proto)
     except Exception as error:
         raise ModelError(f"{what} is not a valid ONNX model: {_root(error)}") from error
     if edit is not None:

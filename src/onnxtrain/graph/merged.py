@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.constants import constant, copy, is_uniform
+from onnxtrain.graph.constants import constant, copy, is_uniform, made_for
 from onnxtrain.graph.copied import copied_node, is_mover, part_copies
 from onnxtrain.graph.copied_results import part_results
 from onnxtrain.graph.edit import collected_names, unique_name
@@ -207,7 +207,7 @@ def _own_statistics(graph: ir.Graph, node: ir.Node) -> None:
             numbers = _passed_on(way, numbers)
         base = str(node.name or node.outputs[0].name)
         own = constant(graph, numbers, unique_name(graph, f"{base}.{_LEAVES[index]}"))
-        node.replace_input_with(index, own)
+        node.replace_input_with(index, made_for(own, value))
 
 
 def _origin(value: ir.Value | None, ops: frozenset[str]) -> tuple[ir.Value | None, list[ir.Node]]:

@@ -222,7 +222,8 @@ class Cast(Block):
     def build(self, cast_input_name: str) -> str:
         """Convert a value."""
         output = edit.generate_name("cast.output")
-        edit.add_node(self.base, "Cast", [cast_input_name], [output], attributes={"to": self.to})
+        to = edit.cast_to(self.base, self.to)
+        edit.add_node(self.base, "Cast", [cast_input_name], [output], attributes=to)
         return output
 
 

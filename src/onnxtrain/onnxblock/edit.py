@@ -11,10 +11,12 @@ import numpy.typing as npt
 import onnx
 
 from onnxtrain.onnxblock.check import infer_types
-from onnxtrain.onnxblock.values import element_type, require_value
+from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import ML, MS, TRAINING
 
 _VERSION_OF_DOMAIN = {MS: 1, ML: 3, TRAINING: 1}
+_NUMBERED_SINCE = 6
+"""The first opset whose Cast takes the number of an element type."""
 _GENERATED = re.compile(r"onnx::.*::(\d+)(?:/.*)?")
 
 
@@ -71,6 +73,12 @@ def add_node(
     for key, value in sorted((attributes or {}).items()):
         node.attribute.append(onnx.helper.make_attribute(key, value))
     model.graph.node.append(node)
+
+
+def cast_to(model: onnx.ModelProto, dtype: int) -> dict[str, int | str]:
+    """The attribute of a Cast to an element type: its number, in the first opsets its name."""
+    old = opset_of(model) < _NUMBERED_SINCE
+    return {"to": onnx.TensorProto.DataType.Name(dtype) if old else dtype}
 
 
 def add_constant(model: onnx.ModelProto, token: str, value: npt.ArrayLike, dtype: int) -> str:

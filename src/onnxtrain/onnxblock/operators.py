@@ -204,7 +204,7 @@ class Where(Operator):
         if opset_of(self.base) >= self.since:
             return self._add([condition_name, input_name1, input_name2])
         closed = self._node("Not", [condition_name])
-        to = {"to": element_type(self.base, input_name1)}
+        to = edit.cast_to(self.base, element_type(self.base, input_name1))
         parts = [
             self._node("Mul", [self._node("Cast", [chosen], to), name])
             for chosen, name in ((condition_name, input_name1), (closed, input_name2))

@@ -23,7 +23,8 @@ def need_opset(model: onnx.ModelProto, what: str, since: int) -> None:
     if opset_of(model) < since:
         raise ModelError(
             f"{what} needs opset {since}, the model has {opset_of(model)}\n"
-            "  convert it with onnx.version_converter"
+            f"  convert it with onnx.version_converter.convert_version(model, {since}), or export "
+            "it anew with a later opset"
         )
 
 

@@ -11,6 +11,7 @@ from onnxtrain.errors import ParameterError
 from onnxtrain.transforms.computed import warn_of_computed
 from onnxtrain.transforms.parameters import Decision, decide
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
+from onnxtrain.transforms.unreached import leading_nowhere
 
 _BIASES = {
     "BatchNormalization": 2,
@@ -65,6 +66,7 @@ def decided(
     trainable: str | Sequence[str] | Selection,
     outputs: Sequence[str],
     known: Collection[str],
+    named: Sequence[str] | None = None,
 ) -> tuple[list[Decision], list[str]]:
     """Which tensors of a prepared model are trained, and those that were asked for by name.
 
@@ -73,6 +75,7 @@ def decided(
         trainable: ``auto``, names and patterns, or a selection.
         outputs: Outputs that the loss uses.
         known: Tensors that can be written back into the original file.
+        named: The outputs as the user named them; None if nobody did.
 
     Raises:
         ParameterError: if a name or pattern matches nothing, or nothing is left to train.
@@ -82,6 +85,8 @@ def decided(
     if isinstance(wanted, Selection):
         wanted = list(wanted.include) or "auto"
     decisions = narrowed(decide(model, wanted, outputs, known=known), model, chosen)
+    if named is not None:
+        decisions = leading_nowhere(model, decisions)
     warn_of_computed(model, decisions, wanted == "auto", level=5)
     return decisions, [wanted] if isinstance(wanted, str) else list(wanted)
 

@@ -25,12 +25,7 @@ from onnxtrain.training import resume
 from onnxtrain.training.adapters import Adapters
 from onnxtrain.training.alike import facts
 from onnxtrain.training.batch import Batch, on_device, pick, samples
-from onnxtrain.training.build import (
-    LossLike,
-    build_optimizer,
-    build_training,
-    working_copy,
-)
+from onnxtrain.training.build import LossLike, build_optimizer, build_training, working_copy
 from onnxtrain.training.checkpoint import Tensors
 from onnxtrain.training.given import check_numbers, check_options
 from onnxtrain.training.losses import TorchLoss, inside, loss_outputs, torch_function, value_of
@@ -46,8 +41,9 @@ from onnxtrain.training.whole import WholeStep
 from onnxtrain.transforms.lora import LoraConfig
 from onnxtrain.transforms.masters import Masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.transforms.parameters import Decision, settle
+from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.training_graph import parameters_to_inputs
+from onnxtrain.transforms.unreached import settled
 from onnxtrain.transforms.write_back import weight_names
 
 
@@ -124,7 +120,7 @@ class Trainer:
         self._outputs = loss_outputs(working, loss, outputs)
         self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
         writable = weight_names(self._original)
-        decisions, required = decided(working, trainable, self._outputs, writable)
+        decisions, required = decided(working, trainable, self._outputs, writable, outputs)
         trained = [d.name for d in decisions if d.trained]
         compute = computed_in(working, trained, precision)
         moving = [d.name for d in decisions if d.statistic and batch_norm == "train"]
@@ -143,7 +139,7 @@ class Trainer:
             scaled=scaling is not None,
             fuse=fuse,
         )
-        self.decisions: list[Decision] = settle(decisions, built.trained)
+        self.decisions: list[Decision] = settled(decisions, built.trained, self._outputs, level=4)
         self.mutable = [*built.trained, *self._moving]
         self.loss_input_names = built.loss_inputs
         self.state = built.state()

@@ -10,10 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.gradients.engine import carries_gradient
-from onnxtrain.gradients.straight_through import behind
 from onnxtrain.graph.bodies import BodyTensor
-from onnxtrain.graph.edit import reads
 from onnxtrain.graph.lift import lift
 from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
@@ -28,6 +25,7 @@ from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
 from onnxtrain.transforms.places import final_uses, in_group_norm, under_root
 from onnxtrain.transforms.prepared_inputs import preparing
+from onnxtrain.transforms.reached import leads_to
 from onnxtrain.transforms.untrainable import other_homes
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
@@ -118,6 +116,7 @@ class Decision:
         possible: Whether it could be trained if it were asked for by name.
         made_of: Parameters of the torch module that an exporter computed it from, and other names
             that it has there.
+        lost: Whether it is the weight of a layer on which the loss does not depend.
     """
 
     name: str
@@ -127,6 +126,7 @@ class Decision:
     statistic: bool = False
     possible: bool = True
     made_of: tuple[str, ...] = ()
+    lost: bool = False
 
     def matches(self, pattern: str) -> bool:
         """Whether its name, or that of a parameter that it was made of, matches a glob pattern."""
@@ -172,7 +172,7 @@ def decide(
     Raises:
         ParameterError: if a name or pattern matches nothing, or nothing is left to train.
     """
-    reached = _leads_to(model.graph, outputs)
+    reached = leads_to(model.graph, outputs)
     turning = rotations(model.graph.initializers.values())
     counted = counted_values(model.graph)
     told = Exported.of(model)
@@ -217,17 +217,6 @@ def _without(decisions: Sequence[Decision], names: Collection[str], why: str) ->
     ]
 
 
-def settle(decisions: Sequence[Decision], trained: Collection[str]) -> list[Decision]:
-    """The decisions after the gradients were built, which may not have reached all weights."""
-    found = set(trained)
-    return [
-        dataclasses.replace(d, trained=False, reason=UNREACHED)
-        if d.trained and d.name not in found
-        else d
-        for d in decisions
-    ]
-
-
 def _why_not(decisions: Sequence[Decision]) -> str:
     return "".join(f"\n  '{d.name}': {d.reason}" for d in decisions[:8])
 
@@ -250,10 +239,32 @@ def _decision(
     if not writable:
         reason = "is no tensor of its own in the file"
         return Decision(name, False, reason, elements, possible=False)
-    if not reached:
-        return Decision(name, False, UNREACHED, elements, possible=False)
-    if not elements:
+    if reached and not elements:
         return Decision(name, False, "has no elements", elements, possible=False)
+    made = Decision(name, False, UNREACHED, elements, possible=False)
+    if not reached and (not elements or not _is_of_layer(value)):
+        return made
+    weighed = _weighed(value, tensor, turning, counted, form, told)
+    return weighed if reached else dataclasses.replace(made, lost=weighed.trained)
+
+
+def _is_of_layer(value: ir.Value) -> bool:
+    """Whether a layer computes with a tensor, or looks rows up in it."""
+    uses = list(final_uses(value))
+    table = len(value.shape or ()) > 1 and any((n.op_type, i) == ("Gather", 0) for n, i in uses)
+    return table or any(node.op_type in _HOLDERS for node, _ in uses)
+
+
+def _weighed(
+    value: ir.Value,
+    tensor: ir.TensorProtocol,
+    turning: bool,
+    counted: Collection[ir.Value],
+    form: Stored | None,
+    told: Exported,
+) -> Decision:
+    """Whether a tensor is a weight by its use and by what it holds."""
+    name, elements = str(value.name), int(tensor.size)
     weight = "weight"
     reasons = [_not_a_weight(value, tensor, node, index) for node, index in final_uses(value)]
     if form is not None:
@@ -321,20 +332,6 @@ def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     return any(p is not None and p.op_type in _LINEAR for p in producers)
 
 
-def _leads_to(graph: ir.Graph, outputs: Sequence[str] | None) -> set[ir.Value]:
-    """Values from which floating point numbers flow to the outputs."""
-    reached = {v for v in graph.outputs if outputs is None or v.name in outputs}
-    for node in reversed(list(graph)):
-        if any(v in reached for v in node.outputs if _may_carry(v)):
-            reached |= {v for v in (*reads(node), *behind(node)) if _may_carry(v)}
-    return reached
-
-
-def _may_carry(value: ir.Value) -> bool:
-    """Whether gradients may flow through a value; through one of unknown type they may."""
-    return value.type is None or carries_gradient(value)
-
-
 def _picked(
     decisions: Sequence[Decision], patterns: Sequence[str], graph: ir.Graph
 ) -> list[Decision]:
@@ -358,7 +355,7 @@ def _picked(
         dataclasses.replace(d, trained=True, reason="asked for")
         if d.name in chosen
         else dataclasses.replace(
-            d, trained=False, reason="not asked for" if d.trained else d.reason
+            d, trained=False, reason="not asked for" if d.trained else d.reason, lost=False
         )
         for d in decisions
     ]

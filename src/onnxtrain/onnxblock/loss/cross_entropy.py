@@ -11,6 +11,7 @@ from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
+from onnxtrain.onnxblock.loss.scores import warn_of_activation
 from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import MS, ONNX
 
@@ -57,6 +58,7 @@ class CrossEntropyLoss(Block):
             ModelError: if the scores have fewer than two axes.
         """
         rank = _rank(require_value(self.base, scores_input_name))
+        warn_of_activation(self.base, scores_input_name, "Softmax", "CrossEntropyLoss")
         axes = [0, *range(2, rank or 2)]
         labels = input_of(self.base, scores_input_name, labels_name, axes, onnx.TensorProto.INT64)
         if not self.label_smoothing:

@@ -12,6 +12,7 @@ from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.loss.ends import checked, reduced, target_of
+from onnxtrain.onnxblock.loss.scores import warn_of_activation
 from onnxtrain.onnxblock.values import element_type
 
 _SMALLEST = 2.0**-126
@@ -172,6 +173,7 @@ class BCEWithLogitsLoss(Block):
         """
         add, mul = blocks.Add(), blocks.Mul()
         target = target_of(self.base, loss_input_name, target_name)
+        warn_of_activation(self.base, loss_input_name, "Sigmoid", "BCEWithLogitsLoss")
         dtype = element_type(self.base, loss_input_name)
         one = edit.add_constant(self.base, "bceloss.one", 1.0, dtype)
         negative, positive = self._softplus_of_both_signs(loss_input_name, one)

@@ -11,12 +11,14 @@ from onnxtrain.onnxblock import edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
 from onnxtrain.onnxblock.loss.ends import input_of
-from onnxtrain.onnxblock.values import exists, require_value
+from onnxtrain.onnxblock.values import exists, need_opset, require_value
 
 IGNORED = -100
 """Label of tokens that do not count, as torch has it."""
 TOKENS = ("input_ids", "ids", "tokens", "x")
 """Names by which inputs with tokens are known."""
+_SLICE_SINCE = 10
+"""The first opset whose Slice takes a step, and its ends as inputs."""
 _INT64 = onnx.TensorProto.INT64
 _WHOLE = (onnx.TensorProto.INT32, _INT64)
 
@@ -79,7 +81,9 @@ class NextTokenLoss(Block):
         Raises:
             LookupError: if the scores do not exist.
             LossError: if the scores have no three axes, or the model has no such tokens.
+            ModelError: if the opset of the model is too old.
         """
+        need_opset(self.base, "NextTokenLoss", _SLICE_SINCE)
         rank = _rank(self.base, scores_input_name)
         tokens = self._tokens()
         if rank != 3 or tokens is None:
