@@ -61,6 +61,8 @@ def test_others_are_left_to_torch(beside: Any) -> None:
     assert beside.concat([x, x.half()], 1) is None
     assert beside.concat([x, torch.zeros(4, 65)], 1) is None
     assert beside.concat([x.view(4, 8, 8), torch.zeros(4, 8, 16)], 1) is None
+    odd = torch.zeros(257)[1:].view(4, 64)
+    assert beside.concat([x, odd], 1) is None
     beside.FEWEST = 1024
     assert beside.concat([x, x], 0) is not None
     beside.FEWEST = 1025

@@ -151,6 +151,20 @@ def test_tallies_are_left_at_zero(
     assert not kept.any()
 
 
+def test_tallies_of_a_call_that_fails_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, "cpu")
+    slots, forgotten = module("slots"), []
+    monkeypatch.setattr(slots.TALLIES, "forget", lambda: forgotten.append(True))
+
+    def full(*_: torch.Tensor) -> None:
+        raise torch.cuda.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(slots, "sum_crowded", full)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        by_slots(torch.arange(3), torch.randn(3, 8), 4)
+    assert forgotten
+
+
 @pytest.mark.gpu
 def test_recorded_launches_have_zeros_of_their_own() -> None:
     """Those that were made before, if there are any; an ordinary call has others."""

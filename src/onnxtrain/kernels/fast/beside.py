@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -79,7 +80,7 @@ def _beside(
 @Compiled
 @triton.jit
 def _many_beside(
-    out, table, columns, width, PIECES: tl.constexpr, KIND: tl.constexpr, N: tl.constexpr
+    out, table, columns, width, KIND: tl.constexpr, PIECES: tl.constexpr, N: tl.constexpr
 ):
     """The same of matrices of one width."""
     row = (tl.program_id(0) // PIECES).to(tl.int64)
@@ -96,22 +97,25 @@ def concat(inputs: Sequence[Tensor], axis: int) -> Tensor | None:
     alike = {(x.dtype, x.device) for x in inputs} == {(first.dtype, first.device)}
     if not alike or not _takes(tuple([x.shape for x in inputs]), axis, first.dtype.itemsize):
         return None
-    many = len(inputs) > MOST
-    table = _table(inputs) if many else None
-    if many and table is None:
+    # tensors of a rehearsal are nowhere
+    places = tuple([0 if rehearsing() else x.data_ptr() for x in inputs])
+    if functools.reduce(operator.or_, places) % 16:
         return None
-    shape, length = [*first.shape], PIECE // first.dtype.itemsize
+    shape = [*first.shape]
     shape[axis] = sum([x.shape[axis] for x in inputs])
     out, rows = first.new_empty(shape), math.prod(shape[:axis])
     ends = [*accumulate([x.numel() // rows for x in inputs])]
-    pieces, missing = ends[-1] // length, MOST - len(inputs)
-    grid, sizes = (rows * pieces,), (pieces, length)
-    if table is not None:
-        kind = KINDS[first.dtype]
-        _many_beside[grid](out, table, ends[-1], ends[0], pieces, kind, length, num_warps=1)
-    else:
-        given = *inputs, *[inputs[-1]] * missing
+    length = PIECE // first.dtype.itemsize
+    grid, sizes = (rows * ends[-1] // length,), (ends[-1] // length, length)
+    if len(inputs) <= MOST:
+        missing = MOST - len(inputs)
+        given = *inputs, *[first] * missing
         _beside[grid](out, *given, ends[-1], *ends, *ends[-1:] * missing, *sizes, num_warps=1)
+        return out
+    table = _table(places, first.device)
+    if table is None:
+        return None
+    _many_beside[grid](out, table, ends[-1], ends[0], KINDS[first.dtype], *sizes, num_warps=1)
     return out
 
 
@@ -130,11 +134,11 @@ def _takes(shapes: tuple[torch.Size, ...], axis: int, itemsize: int) -> bool:
     return large and max(rows * sum(widths) // PIECE, sum(widths) // itemsize) < 1 << 31
 
 
-def _table(inputs: Sequence[Tensor]) -> Tensor | None:
+def _table(places: tuple[int, ...], device: torch.device) -> Tensor | None:
     """Where the matrices begin, on their device; None if it cannot be sent there."""
     if rehearsing():
-        return torch.empty(len(inputs), dtype=torch.int64, device=inputs[0].device)
-    table = table_of(tuple(map(Tensor.data_ptr, inputs)), inputs[0].device)
+        return torch.empty(len(places), dtype=torch.int64, device=device)
+    table = table_of(places, device)
     if table is not None:
         keep(table)
     return table

@@ -53,9 +53,13 @@ class Tallies:
     """
 
     def __init__(self) -> None:
-        self._shared = Memory(_zeros, 1 << 20)
         self._spare: dict[tuple[int, torch.device], Tensor] = {}
         self._given: list[Tensor] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Let nobody have zeros again that may not have been cleared."""
+        self._shared = Memory(_zeros, 1 << 20)
 
     def of(self, size: int, device: torch.device) -> Tensor:
         """So many zeros for a launch on the current stream."""
@@ -174,22 +178,23 @@ def _few(
 
 def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
     """Write the sums of values by their rows, of which few have more indices than slots."""
-    (rows, columns), device = out.shape, values.device
+    tallies = TALLIES.of(FRONT.value + len(out), values.device)
+    try:
+        _sum_few(indices, values, out, tallies)
+        sum_crowded(indices, values, out, tallies)
+    except BaseException:
+        TALLIES.forget()
+        raise
+
+
+def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> None:
+    """The sums of rows whose slots suffice, and zeros in those without an index."""
+    (rows, columns), total, device = out.shape, len(values), values.device
     # a row with as many indices as a chunk has no long run
-    count = runs.CHUNK
-    tallies, slots = TALLIES.of(16 + rows, device), SLOTS.of((rows * count,), device)
-    overlapping = overlaps(device)
-    _place[(cdiv(indices.numel(), PLACED),)](
-        tallies,
-        slots,
-        indices,
-        indices.numel(),
-        rows,
-        overlapping,
-        count,
-        PLACED,
-        num_warps=WARPS,
-    )
+    count, overlapping = runs.CHUNK, overlaps(device)
+    slots = SLOTS.of((rows * count,), device)
+    placed = tallies, slots, indices, total, rows, overlapping, count, PLACED
+    _place[(cdiv(total, PLACED),)](*placed, num_warps=WARPS)
     width = min(power(columns), COLUMNS)
     _few[(cdiv(rows, ROWS) * cdiv(columns, width),)](
         out,
@@ -205,7 +210,6 @@ def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
         num_warps=WARPS,
         **early(overlapping),
     )
-    sum_crowded(indices, values, out, tallies)
 
 
 class Kinds:
