@@ -38,9 +38,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python -m onnxtrain.demo
 
-# One thread a worker: more would only take turns on the same cores.
+# One thread a worker: more would only take turns on the same cores. Processes that tests start
+# find our modules compiled by the first one, also where bytecode is not to be written.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

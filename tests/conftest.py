@@ -37,6 +37,10 @@ WITHOUT_RULE = pytest.StashKey[list[str]]()
 """Operators of the table that have neither a gradient rule nor a declared zero."""
 
 
+YOUNG = 10_000
+"""New objects after which Python looks for garbage among them; 700 are often still in use."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
     """Look for garbage among the tests that were collected once, not again and again."""
@@ -47,6 +51,7 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG)
         atexit.register(gc.unfreeze)
 
 

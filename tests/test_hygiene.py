@@ -1,9 +1,10 @@
 """Budgets and manners of the source."""
 
 import ast
+import dataclasses
+import functools
 import pathlib
 import re
-from collections.abc import Iterator
 
 import onnxtrain
 
@@ -35,20 +36,34 @@ def test_files_are_short() -> None:
     assert not long, shown(long)
 
 
-def functions(path: pathlib.Path) -> Iterator[tuple[str, int]]:
-    """Place and number of lines of each function."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Whether a file says what it is for, lines of its functions by place, and who prints."""
+
+    described: bool
+    functions: dict[str, int]
+    prints: list[str]
+
+
+@functools.cache
+def facts(path: pathlib.Path) -> Facts:
+    """What several tests ask, so that a file is parsed once."""
+    tree, sizes, prints = ast.parse(path.read_text()), {}, []
+    for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             size = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-            yield f"{path}:{node.lineno} {node.name}", size
+            sizes[f"{path}:{node.lineno} {node.name}"] = size
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            prints += [f"{path}:{node.lineno}"] if node.func.id == "print" else []
+    return Facts(not tree.body or bool(ast.get_docstring(tree)), sizes, prints)
 
 
 def test_functions_are_short() -> None:
     long = [
         f"{place} has {size} lines"
         for path in ALL
-        for place, size in functions(path)
+        for place, size in facts(path).functions.items()
         if size > LONGEST_FUNCTION
     ]
     assert not long, shown(long)
@@ -65,22 +80,16 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_modules_say_what_they_are_for() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in OURS}
-    silent = [
-        str(path) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)
-    ]
+    silent = [str(path) for path in OURS if not facts(path).described]
     assert not silent, shown(silent)
 
 
 def test_libraries_do_not_print() -> None:
     calls = [
-        f"{path}:{node.lineno}"
+        place
         for path in OURS
         if path.relative_to(SOURCE).parts[0] not in MAY_PRINT
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
+        for place in facts(path).prints
     ]
     assert not calls, shown(calls)
 

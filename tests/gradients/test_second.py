@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from gradients import points
 from onnxtrain.gradients.engine import backward
 from onnxtrain.graph.load import load_model
 from onnxtrain.graph.prepare import prepare
@@ -74,7 +75,7 @@ def _noise(like: torch.Tensor, seed: int) -> torch.Tensor:
 def test_second_gradient_agrees_with_differences(case: Case) -> None:
     dtype = gradcheck.type_to_move(case)
     assert dtype is not None
-    at = gradcheck.in_widest(gradcheck.drawn(case, dtype))
+    at = gradcheck.in_widest(points.drawn(case, dtype))
     step, bound = (STEP, EXACT) if gradcheck.is_exact(at) else (WIDE_STEP, ROUGH)
     twice = _differentiate(at)
     grads = twice.first.run_torch(twice.firsts, twice.feeds)

@@ -71,6 +71,13 @@ class Sometimes(torch.autograd.Function):
         return x.neg_() if overwrite else -x
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _alone() -> None:
+    """Look for garbage among what these tests make, not among all that was there before."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     python_op._overwritten.clear()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import importlib.metadata
 import os
 import pathlib
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import torch
@@ -73,3 +75,20 @@ def _state() -> str:
     for source in [*sorted(here.glob("architectures/*.py")), here / "exports.py", here / "zoo.py"]:
         sha.update(source.read_bytes())
     return sha.hexdigest()[:16]
+
+
+def keep_translations() -> None:
+    """Let torch read its translations of operators once for each opset, not in every export."""
+    from torch.onnx._internal.exporter import _registration
+
+    registry = _registration.ONNXRegistry
+    if isinstance(registry.__dict__.get("from_torchlib"), classmethod):
+        read = functools.cache(registry.from_torchlib)
+        registry.from_torchlib = staticmethod(lambda *args, **names: _copy(read(*args, **names)))
+
+
+def _copy(registry: Any) -> Any:
+    """Another list of the same translations, to which an export may add its own."""
+    found = copy.copy(registry)
+    found.functions = {name: [*known] for name, known in registry.functions.items()}
+    return found

@@ -200,16 +200,24 @@ def _has_tensors(known: dict[Any, Any]) -> bool:
     return any(isinstance(value, Tensor) for value in known.values())
 
 
+@functools.cache
+def caches(name: str) -> tuple[list[Any], list[dict[Any, Any]]]:
+    """Results of calls that a module keeps, and its tables."""
+    found = vars(sys.modules[name])
+    calls = [value for value in found.values() if isinstance(value, functools._lru_cache_wrapper)]
+    own = {title: value for title, value in found.items() if not title.startswith("__")}
+    return calls, [value for value in own.values() if isinstance(value, dict)]
+
+
 def forget() -> None:
     """Empty the caches of kernels, which the first call of an operator has filled."""
-    for name, module in [*sys.modules.items()]:
-        if not name.startswith("onnxtrain.kernels.") or name in LASTING:
-            continue
-        for title, found in vars(module).items():
-            if isinstance(found, functools._lru_cache_wrapper):
-                found.cache_clear()
-            elif not title.startswith("__") and isinstance(found, dict) and _has_tensors(found):
-                found.clear()
+    for name in [*sys.modules]:
+        if name.startswith("onnxtrain.kernels.") and name not in LASTING:
+            calls, tables = caches(name)
+            for call in calls:
+                call.cache_clear()
+            for held in filter(_has_tensors, tables):
+                held.clear()
 
 
 @everywhere
