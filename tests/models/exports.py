@@ -79,8 +79,10 @@ def _state() -> str:
 
 def keep_translations() -> None:
     """Let torch read its translations of operators once for each opset, not in every export."""
-    from torch.onnx._internal.exporter import _registration
-
+    try:
+        from torch.onnx._internal.exporter import _registration
+    except ImportError:  # a version that keeps them elsewhere
+        return
     registry = _registration.ONNXRegistry
     if isinstance(registry.__dict__.get("from_torchlib"), classmethod):
         read = functools.cache(registry.from_torchlib)
