@@ -36,10 +36,19 @@ def test_tiles_cover_rows_and_find_room(columns: int, shared: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [768, 1024, 4096])
-def test_usual_rows_leave_no_lane_idle(columns: int) -> None:
-    for size in (2, 4):
-        for many in (False, True):
-            assert module("norm_grad").tile_of(columns, size, 2, many, 224 << 10).whole
+def test_usual_rows_leave_few_lanes_idle(columns: int) -> None:
+    """None of 16 bits, and a quarter at most of float32, where shorter threads are worth it."""
+    for many in (False, True):
+        narrow, wide = (
+            module("norm_grad").tile_of(columns, size, 2, many, 224 << 10) for size in (2, 4)
+        )
+        assert narrow.whole
+        assert 3 * wide.width * wide.chunks <= 4 * columns
+
+
+def test_longer_threads_have_rows_that_shorter_ones_would_not_fill() -> None:
+    tile = module("norm_grad").tile_of(640, 4, 2, True, 224 << 10)
+    assert tile.whole
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0.0, torch.inf), (1e25, 0.0), (4.0, 0.25)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
+import torch
 from torch import Tensor
 
 from onnxtrain.kernels import fast
@@ -108,6 +110,9 @@ def gather_elements(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """out[m] = data[m with m[axis] replaced by indices[m]]."""
     axis = axis_of(axis, data.ndim)
     _check_fits(list(data.shape), indices, axis)
+    if _checked_by_torch(indices):
+        with contextlib.suppress(RuntimeError):
+            return moved(movable(data).gather(axis, indices), data.dtype)
     index = wrapped(indices, data.shape[axis]).long()
     return moved(movable(data).gather(axis, index), data.dtype)
 
@@ -143,11 +148,22 @@ def gather_elements_grad(
         )
         return added.view(shape)
     dx = dy.new_zeros(shape, dtype=acc(dy.dtype))
+    if _checked_by_torch(indices):
+        with contextlib.suppress(RuntimeError):
+            add_at(dx, axis, indices, widen(dy), ordered=deterministic)
+            return dx.to(dy.dtype)
+        dx.zero_()
     if dy.device.type != "cpu":
         dy = dy.masked_fill(~_in_range(indices, shape[axis]), 0)
     index = wrapped(indices, shape[axis]).long()
     add_at(dx, axis, index, widen(dy), ordered=deterministic)
     return dx.to(dy.dtype)
+
+
+def _checked_by_torch(indices: Tensor) -> bool:
+    """Whether torch refuses negative ones and those out of range; to look first takes as long."""
+    on_cpu = indices.device.type == "cpu" and indices.dtype is torch.int64
+    return on_cpu and not torch.compiler.is_compiling()
 
 
 def _fast(dy: Tensor, indices: Tensor, shape: list[int], deterministic: bool) -> bool:
