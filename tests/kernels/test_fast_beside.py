@@ -30,9 +30,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @on_devices
 @pytest.mark.parametrize("widths", [(1, 1), (3, 1, 2), (1,) * 8, (2, 1, 5, 1, 1, 1, 3), (2,) * 11])
-@pytest.mark.parametrize(
-    ("before", "behind"), [((3,), ()), ((2, 2), (2,)), ((5,), (3, 2)), ((), (2,))]
-)
+@pytest.mark.parametrize(("before", "behind"), [((3,), ()), ((2, 2), (2,)), ((5,), (3, 2))])
 def test_matrices_side_by_side(
     device: str,
     dtype: str,
@@ -45,17 +43,13 @@ def test_matrices_side_by_side(
     axis, kind = len(before), getattr(torch, dtype)
     inputs = [torch.randn(*before, 32 * width, *behind).to(device, kind) for width in widths]
     joined = beside.concat(inputs, axis)
-    if len(widths) > 8 and not before:
-        assert joined is None
-    else:
-        assert torch.equal(joined, torch.cat(inputs, axis))
+    assert torch.equal(joined, torch.cat(inputs, axis))
 
 
 def test_others_are_left_to_torch(beside: Any) -> None:
     x, wider = torch.zeros(4, 64), torch.zeros(4, 128)
     assert beside.concat([x, x], 1) is not None
-    assert beside.concat([x, x], 0) is not None
-    assert beside.concat([x] * 9, 0) is None
+    assert beside.concat([x, x], 0) is None
     assert beside.concat([x] * 9, 1) is not None
     assert beside.concat([x] * 8 + [wider], 1) is None
     assert beside.concat([x, x.half()], 1) is None
@@ -63,10 +57,7 @@ def test_others_are_left_to_torch(beside: Any) -> None:
     assert beside.concat([x.view(4, 8, 8), torch.zeros(4, 8, 16)], 1) is None
     odd = torch.zeros(257)[1:].view(4, 64)
     assert beside.concat([x, odd], 1) is None
-    beside.FEWEST = 1024
-    assert beside.concat([x, x], 0) is not None
-    beside.FEWEST = 1025
-    assert beside.concat([x, x], 0) is None
+    beside.FEWEST = 2048
     assert beside.concat([x, x], 1) is not None
     beside.FEWEST = 2049
     assert beside.concat([x, x], 1) is None

@@ -1,4 +1,4 @@
-"""Matrices side by side: concatenation along any axis but the first, and of long vectors.
+"""Matrices side by side: concatenation along any axis but the first.
 
 torch's programs go through one matrix after the other, and what they write at once lies far apart.
 Here neighbours write neighbouring pieces of a row, whichever matrix these are of.
@@ -27,7 +27,7 @@ MOST = 8
 PIECE = 2048
 """Bytes of a row that a program moves, with one warp: longer and shorter ones take longer."""
 FEWEST = 1 << 25
-"""Bytes of a result below which torch is called, and of each vector if there is only one row."""
+"""Bytes of a result below which torch is called."""
 
 
 @triton.jit
@@ -127,11 +127,11 @@ def _takes(shapes: tuple[torch.Size, ...], axis: int, itemsize: int) -> bool:
     alike = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
     if len(alike) > 1 or any(width % PIECE for width in widths):
         return False
-    if len(shapes) > MOST and (rows == 1 or len({*widths}) > 1):
+    if rows == 1 or (len(shapes) > MOST and len({*widths}) > 1):
         return False
-    large = (rows * sum(widths) if rows > 1 else min(widths)) >= FEWEST
+    size = rows * sum(widths)
     # programs, and elements of a row, are counted in 32 bits
-    return large and max(rows * sum(widths) // PIECE, sum(widths) // itemsize) < 1 << 31
+    return size >= FEWEST and max(size // PIECE, sum(widths) // itemsize) < 1 << 31
 
 
 def _table(places: tuple[int, ...], device: torch.device) -> Tensor | None:

@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from onnxtrain.kernels.fast import interpreted, runs
+from onnxtrain.kernels.fast import runs
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.counters import leave, meet
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
@@ -15,7 +15,7 @@ from onnxtrain.kernels.fast.order import put_in_order
 from onnxtrain.kernels.fast.runs import add_runs, span_of
 from onnxtrain.kernels.fast.scratch import MEMORY
 from onnxtrain.kernels.fast.shares import early, overlaps
-from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, plan_of
+from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, in_steps, plan_of
 
 COLUMNS = {2: 1024, 4: 512}
 """Columns of a program, by the bytes of an element."""
@@ -137,14 +137,12 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
     (rows, columns), total, device = out.shape, len(values), values.device
     width, span = min(power(columns), COLUMNS[values.dtype.itemsize]), span_of(total, rows)
     strips, spans = cdiv(columns, width), cdiv(total, span)
-    plan = plan_of(total, rows, 0, device)
-    spare = cdiv(spans * strips, 16) * 16
-    zeros = spare + (plan.passes - 1) * plan.table
-    needed = 2 * plan.programs * plan.block, zeros + plan.table, spans * 2 * columns
-    memory, overlapping = MEMORY.of(needed, device), overlaps(device)
+    plan, overlapping = plan_of(total, rows, 0, device), overlaps(device)
+    room = plan.room(spans * strips)
+    memory = MEMORY.of((room.words, room.numbers, spans * 2 * columns), device)
     pieces = strips * (spans + cdiv(total, runs.CHUNK))
     programs = max(plan.programs, min(pieces, TOGETHER * multiprocessors(device)))
-    for begin, end in _launches(plan.passes + 2):
+    for begin, end in in_steps(plan.passes + 2):
         _long_runs[(programs,)](
             out,
             memory.edges,
@@ -158,8 +156,8 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
             columns,
             rows,
             plan.programs,
-            zeros,
-            spare,
+            room.zeros,
+            room.spare,
             overlapping,
             begin,
             end,
@@ -173,11 +171,3 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
             maxnreg=REGISTERS,
             **early(overlapping),
         )
-
-
-def _launches(steps: int) -> list[tuple[int, int]]:
-    """From which step to which one each launch goes."""
-    if not interpreted():
-        return [(0, steps)]
-    # one program runs after the other there, and none could wait for the next
-    return [(step, step + 1) for step in range(steps)]

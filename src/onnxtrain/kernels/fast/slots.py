@@ -63,17 +63,17 @@ class Tallies:
 
     def of(self, size: int, device: torch.device) -> Tensor:
         """So many zeros for a launch on the current stream."""
-        tallies = None
+        key = size, device
         if device.type != "cuda" or rehearsing():
-            tallies = _zeros((size,), device)
-        elif not torch.cuda.is_current_stream_capturing():
-            tallies = self._shared.of((size,), device)
-            if (size, device) not in self._spare and len(self._given) < MOST_GIVEN:
-                self._spare[size, device] = _zeros((size,), device)
-        elif (size, device) in self._spare:
-            tallies = self._spare.pop((size, device))
-            self._given.append(tallies)
-        return _zeros((size,), device) if tallies is None else tallies
+            return _zeros((size,), device)
+        if not torch.cuda.is_current_stream_capturing():
+            if key not in self._spare and len(self._given) < MOST_GIVEN:
+                self._spare[key] = _zeros((size,), device)
+            return self._shared.of((size,), device)
+        if key not in self._spare:
+            return _zeros((size,), device)
+        self._given.append(self._spare.pop(key))
+        return self._given[-1]
 
 
 TALLIES = Tallies()

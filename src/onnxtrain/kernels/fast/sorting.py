@@ -113,12 +113,12 @@ def _sort(
     zeros,
     spare,
     blocks: tl.int32,
-    BITS: tl.constexpr,
-    PASSES: tl.constexpr,
     FROM: tl.constexpr,
     TO: tl.constexpr,
     CLEARS: tl.constexpr,
     OVERLAPS: tl.constexpr,
+    BITS: tl.constexpr,
+    PASSES: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
     S: tl.constexpr,
@@ -161,6 +161,24 @@ def _sort(
         leave(counters)
 
 
+class Room(NamedTuple):
+    """What a sort needs.
+
+    Attributes:
+        words: How many words.
+        numbers: How many numbers; those that others use come first, then tables and marks.
+        zeros: So many of them get zero.
+        spare: So many are for others.
+        marks: Where marks of rows begin.
+    """
+
+    words: int
+    numbers: int
+    zeros: int
+    spare: int
+    marks: int
+
+
 class Plan(NamedTuple):
     """Sizes of a launch: bits of a digit, digits, indices of a program, programs, tables."""
 
@@ -179,6 +197,14 @@ class Plan(NamedTuple):
         """How a kernel cuts indices: bits and digits, those of a program, groups, and blocks."""
         block = self.block, MOVED // COMPARED, COMPARED
         return self.digit, self.passes, *block, power(self.programs)
+
+    def room(self, spare: int, marked: int = 0) -> Room:
+        """For a sort with so many numbers for others, and marks of so many rows."""
+        # whole addresses of 64 bytes
+        spare, marked = (cdiv(count, 16) * 16 for count in (spare, marked))
+        marks = spare + (self.passes - 1) * self.table
+        zeros = marks + marked
+        return Room(2 * self.programs * self.block, zeros + self.table, zeros, spare, marks)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -204,11 +230,8 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
     device, total = indices.device, indices.numel()
     columns = 0 if cleared is None else cleared.shape[1]
     plan = plan_of(total, rows, columns, device)
-    # whole addresses of 64 bytes
-    spare, marked = cdiv(spare, 16) * 16, cdiv(rows, 16) * 16 if columns else 0
-    zeros = spare + (plan.passes - 1) * plan.table + marked
-    sizes = 2 * plan.programs * plan.block, zeros + plan.table, edges
-    memory = MEMORY.of(sizes, device)
+    room = plan.room(spare, rows if columns else 0)
+    memory = MEMORY.of((room.words, room.numbers, edges), device)
     for begin, end, programs in _launches(plan):
         _sort[(programs,)](
             memory.words,
@@ -220,32 +243,34 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
             rows,
             columns,
             plan.programs,
-            zeros,
-            spare,
+            room.zeros,
+            room.spare,
             plan.blocks,
-            plan.digit,
-            plan.passes,
             begin,
             end,
             columns > 0,
             overlaps(device),
-            plan.block,
-            MOVED // COMPARED,
-            COMPARED,
-            power(plan.programs),
+            *plan.cut,
             plan.cleared,
             plan.width,
             num_warps=WARPS,
             maxnreg=REGISTERS,
         )
     uncleared = max(0, rows - plan.blocks * plan.cleared) if columns else 0
-    return Sorted(memory.words, memory.numbers, memory.edges, zeros - marked, uncleared)
+    return Sorted(memory.words, memory.numbers, memory.edges, room.marks, uncleared)
 
 
 def _launches(plan: Plan) -> list[tuple[int, int, int]]:
     """From which step to which one each launch goes, and its programs."""
     if not interpreted():
         return [(0, plan.passes + 1, plan.programs + plan.clearers)]
-    # one program runs after the other there, and none could wait for the next
-    steps = [(step, step + 1, plan.programs) for step in range(plan.passes + 1)]
+    steps = [(*ends, plan.programs) for ends in in_steps(plan.passes + 1)]
     return [*steps, (0, 0, plan.clearers)] if plan.clearers else steps
+
+
+def in_steps(count: int) -> list[tuple[int, int]]:
+    """From which of so many steps to which one each launch goes: one does them all.
+
+    An interpreter runs one program after the other, and none could wait for the next.
+    """
+    return [(step, step + 1) for step in range(count)] if interpreted() else [(0, count)]

@@ -25,7 +25,7 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
     """The inputs one after the other along an axis; inputs without elements may have any shape."""
     axis = axis_of(axis, inputs[0].ndim)
     parts = [x for x in inputs if x.numel()] or list(inputs)
-    if len(parts) > 1 and fast.ready(*parts):
+    if axis and len(parts) > 1 and fast.ready(*parts):
         joined: Tensor | None = fast.load("beside").concat(parts, axis)
         if joined is not None:
             return joined

@@ -161,7 +161,10 @@ def gather_elements_grad(
 
 
 def _checked_by_torch(indices: Tensor) -> bool:
-    """Whether torch refuses negative ones and those out of range; to look first takes as long."""
+    """Whether torch refuses negative ones and those out of range, so that none need be looked for.
+
+    Looking makes a gradient take a third longer.
+    """
     on_cpu = indices.device.type == "cpu" and indices.dtype is torch.int64
     return on_cpu and not torch.compiler.is_compiling()
 
