@@ -211,6 +211,8 @@ def _images(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
 def _places(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
     segments, scatter = load("segments"), load("scatter")
     indices, rows = torch.zeros(1000, dtype=torch.int64), new(1000, 768)
+    many = indices.repeat(5), rows.repeat(5, 1)
+    yield lambda: segments.sum_rows(*many, 5000)
     yield lambda: segments.sum_rows(indices, rows, 5000)
     yield lambda: segments.sum_rows(indices, rows, 50)
     yield lambda: load("slots").sum_rows(indices, rows, new(5000, 768))

@@ -75,7 +75,11 @@ def test_layer_normalization_gradient(device: str, dtype: str) -> None:
 
 
 @on_devices
-def test_layer_normalization_of_a_residual_sum(device: str, dtype: str) -> None:
+@pytest.mark.parametrize("few", [1 << 20, 0])
+def test_layer_normalization_of_a_residual_sum(
+    device: str, dtype: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module("norm"), "FEW", few)
     for rows, columns in norm_sizes(device):
         x = drawn(rows, columns, device=device, dtype=dtype) * 2 + 1
         skip = drawn(rows, columns, device=device, dtype=dtype)
@@ -97,7 +101,11 @@ def test_layer_normalization_of_a_residual_sum(device: str, dtype: str) -> None:
 
 
 @on_devices
-def test_root_mean_square_normalization(device: str, dtype: str) -> None:
+@pytest.mark.parametrize("few", [1 << 20, 0])
+def test_root_mean_square_normalization(
+    device: str, dtype: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module("norm"), "FEW", few)
     for rows, columns in norm_sizes(device):
         x, dy = (drawn(rows, columns + i, device=device, dtype=dtype)[:, i:] for i in (0, 1))
         dy = dy.contiguous()

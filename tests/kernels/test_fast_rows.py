@@ -70,7 +70,7 @@ def test_pieces_are_shared_evenly(most: int) -> None:
 def test_shares_are_added_up(kinds: int, columns: int, count: int) -> None:
     shares = torch.randint(-99, 99, (kinds, count, columns)).float()
     out = torch.empty(kinds, columns)
-    module("shares").sums_of(kinds, columns, count, out.device).add(out, shares)
+    module("shares").sums_of(kinds, columns, count).add(out, shares)
     assert torch.equal(out, shares.sum(1))
 
 

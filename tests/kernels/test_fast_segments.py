@@ -23,6 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "order": {"HELD": tl.constexpr(2)},
     "sorting": {"DIGIT": 5, "MOVED": 32, "COMPARED": 16, "TOGETHER": 1, "CLEARED": 64},
     "slots": {"PLACED": 32},
+    "ranking": {"RANKED": 16, "COMPARED": 32, "CLEARED": 64},
 }
 """Sizes by which a few indices are many for an interpreter."""
 
@@ -31,8 +32,15 @@ def module(name: str) -> Any:
     return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
 
 
-def use(monkeypatch: pytest.MonkeyPatch, device: str, **others: object) -> None:
-    """Small sizes for the interpreter, and other constants of the sort."""
+def use(
+    monkeypatch: pytest.MonkeyPatch, device: str, ranked: bool = False, **others: object
+) -> None:
+    """Small sizes for the interpreter, and other constants of the sort.
+
+    Few indices are sorted as many are, unless they are to be ``ranked``.
+    """
+    if not ranked:
+        monkeypatch.setattr(module("ranking"), "MOST", 0)
     for cached, users in (
         ("plan_of", ("sorting", "crowded")),
         ("span_of", ("segments", "crowded")),
@@ -71,12 +79,16 @@ def sums(index: torch.Tensor, values: torch.Tensor, rows: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("size", "share"),
     [
+        ((130, 42, 70), None),
         ((130, 42, 70), 0.5),
+        ((200, 4, 8), None),
         ((200, 4, 8), 0.0),
+        ((40, 1, 8), None),
         ((40, 1, 8), 1.0),
         ((31, 102, 5), 0.0),
         ((31, 102, 5), 1.0),
         ((2, 3, 1), 0.5),
+        ((1, 1, 1), None),
         ((1, 1, 1), 0.5),
     ],
 )
@@ -84,11 +96,12 @@ def test_sums_of_rows_with_the_same_index(
     device: str,
     dtype: str,
     size: tuple[int, int, int],
-    share: float,
+    share: float | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A share of the rows is cleared beside a sort; there is none if each index is ranked."""
     count, rows, columns = size
-    use(monkeypatch, device, SHARE=share)
+    use(monkeypatch, device, share is None, SHARE=share)
     index = torch.randint(0, max(1, rows - 2), (count,)).to(device)
     values = drawn(len(index), columns, device=device, dtype=dtype)
     true = sums(index, values, rows)
@@ -249,11 +262,16 @@ def test_recorded_slots_were_used_before(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @on_devices
 @pytest.mark.parametrize("rows", [1, 9, 2000])
-@pytest.mark.parametrize("counted", [1 << 14, 0])
+@pytest.mark.parametrize(("ranked", "counted"), [(True, 1 << 14), (False, 1 << 14), (False, 0)])
 def test_indices_in_order(
-    device: str, dtype: str, rows: int, counted: int, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    dtype: str,
+    rows: int,
+    ranked: bool,
+    counted: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use(monkeypatch, device)
+    use(monkeypatch, device, ranked)
     monkeypatch.setattr(module("segments"), "COUNTED", counted)
     index = torch.randint(-rows, rows, (100,)).to(device)
     ascending, positions = (index % rows).sort(stable=True)
@@ -267,7 +285,10 @@ def test_indices_in_order(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("count", "rows"), [(70000, 50304), (16384, 128256), (200000, 3)])
+@pytest.mark.parametrize(
+    ("count", "rows"),
+    [(2000, 30522), (2000, 1 << 21), (70000, 50304), (16384, 128256), (200000, 3)],
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_many_rows_repeat_bit_for_bit(count: int, rows: int, dtype: str) -> None:
     index = (torch.rand(count, device="cuda") ** 4 * rows).long()
@@ -293,9 +314,10 @@ def test_every_index_may_be_the_same() -> None:
 
 
 @pytest.mark.gpu
-def test_recorded_sums_are_those_of_a_call() -> None:
-    index = torch.randint(0, 5000, (16384,), device="cuda")
-    values = torch.randn(16384, 256, device="cuda")
+@pytest.mark.parametrize("count", [1000, 16384])
+def test_recorded_sums_are_those_of_a_call(count: int) -> None:
+    index = torch.randint(0, 5000, (count,), device="cuda")
+    values = torch.randn(count, 256, device="cuda")
     ours = module("segments").sum_rows(index, values, 5000)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

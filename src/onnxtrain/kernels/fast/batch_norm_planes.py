@@ -22,6 +22,7 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_line,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors
 
 
@@ -74,6 +75,7 @@ def _moments(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
+    wait()
     channel, begin, end = _part(groups, each)
     origin = tl.load(x + channel.to(tl.int64) * plane * G).to(tl.float32)
     total = tl.zeros((B, G), tl.float32)
@@ -105,6 +107,7 @@ def _apply(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
+    wait()
     channel, begin, end = _part(groups, each)
     by, add = tl.load(factor + channel), tl.load(summand + channel)
     last = begin + (end - 1 - begin) // B * B
@@ -132,6 +135,7 @@ def _grad_sums(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
+    wait()
     channel, begin, end = _part(groups, each)
     middle = tl.load(mean + channel).to(tl.float32)
     by, add = forward_line(scale, shift, mean, inverse, channel, channel < channels)
@@ -162,6 +166,7 @@ def _grad_apply(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
+    wait()
     channel, begin, end = _part(groups, each)
     a, b, c, add = grad_line(factors, channels, channel, channel < channels)
     last = begin + (end - 1 - begin) // B * B

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import announce, wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 from onnxtrain.kernels.fast.pointwise import gelu_slope
 from onnxtrain.kernels.fast.rows import LANES, REGISTERS, evenly
-from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums_of
+from onnxtrain.kernels.fast.shares import MEMORY, Sums, sums_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +58,14 @@ class Strips(NamedTuple):
     Attributes:
         grid: Strips, and parts of each.
         numbers: Numbers in the sums of all parts.
-        cut: Whether the next launch overlaps, stages, rows at once, columns of a strip.
+        cut: Stages, rows at once, columns of a strip.
         options: Warps, and most registers of a thread.
         sums: How the parts are added up.
     """
 
     grid: tuple[int, int]
     numbers: int
-    cut: tuple[bool, int, int, int]
+    cut: tuple[int, int, int]
     options: dict[str, int]
     sums: Sums
 
@@ -119,9 +120,9 @@ def strips_of(
     return Strips(
         (across, parts),
         parts * every,
-        (overlaps(device), plan.stages, plan.rows, width),
+        (plan.stages, plan.rows, width),
         {"num_warps": plan.warps, "maxnreg": registers},
-        sums_of(1, every // in_one, parts * in_one, device),
+        sums_of(1, every // in_one, parts * in_one),
     )
 
 
@@ -140,11 +141,11 @@ def _strips(
     BIAS: tl.constexpr,
     KEPT: tl.constexpr,
     WHOLE: tl.constexpr,
-    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     column, fits = strip(columns, C)
     total = tl.zeros((R, C), tl.float32)
     if BIAS:
@@ -162,7 +163,7 @@ def _strips(
             # the sum is that of the gradient as it is stored
             value = widened(result)
         total += value
-    announce(OVERLAPS)
+    announce()
     store_sums(parts, 0, total, columns, column, fits)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.cluster import InClusters, largest, opened
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.exchange import board, turn
 from onnxtrain.kernels.fast.held import (
     chunk,
@@ -160,6 +161,7 @@ def _rows(
     W: tl.constexpr,
     CLUSTERED: tl.constexpr,
 ):
+    wait()
     number = tl.program_id(0)
     if PARTS > 1 and KIND != GRADIENT_OF_LOG_PROB and not CLUSTERED:
         number = turn(words).to(tl.int32)

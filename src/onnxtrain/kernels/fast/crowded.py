@@ -5,16 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
 
 from onnxtrain.kernels.fast import runs
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.counters import leave, meet
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.order import put_in_order
 from onnxtrain.kernels.fast.runs import add_runs, span_of
 from onnxtrain.kernels.fast.scratch import MEMORY
-from onnxtrain.kernels.fast.shares import early, overlaps
 from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, in_steps, plan_of
 
 COLUMNS = {2: 1024, 4: 512}
@@ -32,10 +31,9 @@ def _is_zero(number):
 
 
 @triton.jit
-def _clear_tallies(tallies, rows, OVERLAPS: tl.constexpr, B: tl.constexpr):
+def _clear_tallies(tallies, rows, B: tl.constexpr):
     """Zeros for the next call, when the programs before this launch have read the tallies."""
-    if OVERLAPS:
-        gdc_wait()
+    wait()
     for first in range(tl.program_id(0) * B, rows, tl.num_programs(0) * B):
         at = first + tl.arange(0, B)
         tl.store(tallies + FRONT + at, tl.zeros((B,), tl.int32), at < rows)
@@ -58,7 +56,6 @@ def _long_runs(
     programs: tl.int32,
     zeros,
     spare,
-    OVERLAPS: tl.constexpr,
     FROM: tl.constexpr,
     TO: tl.constexpr,
     BITS: tl.constexpr,
@@ -77,7 +74,7 @@ def _long_runs(
     ENDS: tl.constexpr = TO == PASSES + 2
     if _is_zero(tallies):
         if ENDS:
-            _clear_tallies(tallies, rows, OVERLAPS, 512)
+            _clear_tallies(tallies, rows, 512)
         return
     SORTED: tl.constexpr = TO - 1 if ENDS else TO
     if tl.program_id(0) < programs:
@@ -127,7 +124,7 @@ def _long_runs(
                 J,
                 C,
             )
-        _clear_tallies(tallies, rows, OVERLAPS, 512)
+        _clear_tallies(tallies, rows, 512)
         if leave(counters):
             tl.store(tallies, 0)
 
@@ -137,7 +134,7 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
     (rows, columns), total, device = out.shape, len(values), values.device
     width, span = min(power(columns), COLUMNS[values.dtype.itemsize]), span_of(total, rows)
     strips, spans = cdiv(columns, width), cdiv(total, span)
-    plan, overlapping = plan_of(total, rows, 0, device), overlaps(device)
+    plan = plan_of(total, rows, 0, device)
     room = plan.room(spans * strips)
     memory = MEMORY.of((room.words, room.numbers, spans * 2 * columns), device)
     pieces = strips * (spans + cdiv(total, runs.CHUNK))
@@ -158,7 +155,6 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
             plan.programs,
             room.zeros,
             room.spare,
-            overlapping,
             begin,
             end,
             *plan.cut,
@@ -169,5 +165,4 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
             width,
             num_warps=WARPS,
             maxnreg=REGISTERS,
-            **early(overlapping),
         )

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import announce, wait
 from onnxtrain.kernels.fast.launch import power
 
 
@@ -31,6 +32,8 @@ def weights_at(to, at, there, WEIGHTED: tl.constexpr):
 def _total_weight(
     out, labels, weights, rows, classes, ignore, WEIGHTED: tl.constexpr, B: tl.constexpr
 ):
+    wait()
+    announce()
     total = tl.zeros((B,), tl.float32)
     to = (labels, weights, classes, ignore)
     for first in range(0, rows, B):
@@ -43,6 +46,7 @@ def _total_weight(
 @triton.jit
 def _finish(loss, parts, rows, MEAN: tl.constexpr, B: tl.constexpr):
     """Add up losses (and weights, which follow them) in a fixed order."""
+    wait()
     total = tl.zeros((B,), tl.float32)
     weight = tl.zeros((B,), tl.float32)
     for first in range(0, rows, B):

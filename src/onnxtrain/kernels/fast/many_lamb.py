@@ -28,6 +28,7 @@ from onnxtrain.kernels.fast.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import both_sums
 
 RATE_CHUNK, RATE_WARPS = 8192, 32
@@ -73,6 +74,7 @@ def _numbers(
     NORM: tl.constexpr,
 ):
     """The numbers of a tensor; instead of corrections fixed ones have logarithms of the betas."""
+    wait()
     row = fixed + tl.program_id(0) * _WIDTH
     numbers = memory + sums + tl.program_id(0) * _WIDTH
     for k in tl.static_range(6):
@@ -112,6 +114,7 @@ def _direction(
     C: tl.constexpr,
 ):
     """New moments, the step in the type of the gradient, and sums of squares of the chunk."""
+    wait()
     item, start, left = place(chunks, tl.program_id(0))
     inputs = (
         pointer_to(table, item, start, WEIGHT),
@@ -164,6 +167,7 @@ def _rates(memory, chunks, rate, low, high, count, C: tl.constexpr):
 
     It is left instead of the tensor's divisor, which nobody needs any more.
     """
+    wait()
     item = tl.program_id(0)
     begin, end = chunks_of(chunks, count, item)
     weights, steps = tl.zeros((C,), tl.float64), tl.zeros((C,), tl.float64)
@@ -201,6 +205,7 @@ def _move(
     C: tl.constexpr,
 ):
     """New weights, the step that was taken if it is asked for, and weights of another type."""
+    wait()
     item, start, left = place(chunks, count - 1 - tl.program_id(0))
     weights = pointer_to(table, item, start, WEIGHT)
     news = piece_of(results, table, item + LISTS * tensors, start)

@@ -21,12 +21,17 @@ from onnxtrain.kernels.fast.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import power
+
+ROOT_CHUNK, ROOT_WARPS = 16384, 16
+"""Sums of so many chunks are under way at once."""
 
 
 @Compiled
 @triton.jit
 def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr):
+    wait()
     item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     tl.store(results + first + tl.program_id(0), tl.sum(value * value, 0))
@@ -36,6 +41,7 @@ def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr)
 @triton.jit
 def _root(results, most, count, C: tl.constexpr):
     """The norm, and the factor that brings it down to ``most``; sums of squares lie behind."""
+    wait()
     total = tl.zeros((C,), tl.float64)
     for first in range(0, count, C):
         at = first + tl.arange(0, C)
@@ -50,6 +56,7 @@ def _root(results, most, count, C: tl.constexpr):
 @Compiled
 @triton.jit
 def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
+    wait()
     factor = tl.load(results + 1)
     if factor < 1.0:
         # from the end, of which the cache still has what was read last
@@ -74,6 +81,7 @@ def _finite(
     C: tl.constexpr,
 ):
     """Clear the flag if the chunk has an infinite number or one that is none."""
+    wait()
     item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     if INFINITE and NAN:
@@ -113,7 +121,7 @@ def _norm_and_factor(parts: Sequence[Part], most: float) -> Tensor:
     for (kind,), _, table, chunks, count in parts:
         _squares[(count,)](results, table, chunks, first, kind, length, num_warps=threads)
         first += count
-    _root[(1,)](results, float(most), total, min(4096, power(total)), num_warps=8)
+    _root[(1,)](results, float(most), total, min(ROOT_CHUNK, power(total)), num_warps=ROOT_WARPS)
     return results
 
 

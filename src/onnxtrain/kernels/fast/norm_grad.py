@@ -17,6 +17,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import announce, wait
 from onnxtrain.kernels.fast.launch import row_sums, shared_memory
 from onnxtrain.kernels.fast.rows import (
     Launch,
@@ -28,7 +29,7 @@ from onnxtrain.kernels.fast.rows import (
     vector,
     zeros,
 )
-from onnxtrain.kernels.fast.shares import MEMORY, Sums, announce, overlaps, sums_of
+from onnxtrain.kernels.fast.shares import MEMORY, Sums, sums_of
 
 WIDEST = 16384
 LAUNCHES = {
@@ -59,13 +60,13 @@ def _grad(
     RESIDUAL: tl.constexpr,
     SUMMED: tl.constexpr,
     PAIRS: tl.constexpr,
-    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     WHOLE: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
     K: tl.constexpr,
 ):
+    wait()
     weight = vector(scale, columns, W, K)
     part = 1.0 / columns
     dscale = zeros(R, W, K)
@@ -113,7 +114,7 @@ def _grad(
             totals += (total[k] + widened(stored),)
         if SUMMED:
             total = totals
-    announce(OVERLAPS)
+    announce()
     kinds: tl.constexpr = 1 + CENTRED + SUMMED
     store_share(shares, 0, dscale, columns, R, W, K)
     if CENTRED:
@@ -168,9 +169,9 @@ def _plan(rows: int, columns: int, itemsize: int, device: torch.device, *flags: 
     return Plan(
         (count,),
         kinds * count * columns,
-        (rows, columns, *flags, not interpreted(), overlaps(device), *tile.cut),
+        (rows, columns, *flags, not interpreted(), *tile.cut),
         {"num_warps": tile.warps, "maxnreg": tile.registers},
-        sums_of(kinds, columns, count, device),
+        sums_of(kinds, columns, count),
         (kinds, columns),
     )
 

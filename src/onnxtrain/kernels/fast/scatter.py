@@ -15,6 +15,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.shared import (
     MOST_WORDS,
@@ -32,8 +33,8 @@ PART = MOST_WORDS // 3
 """Places of a row whose sums a program keeps in shared memory."""
 FEW, FEW_IN_LONG_ROWS = 64, {2: 256, 4: 128}
 """So many values of a row are few, in rows of one part and in longer ones by their bytes."""
-CLEARED = 8192
-"""Bytes of a row that a warp clears and then writes a few values to."""
+CLEARED, PIECES = 4096, 2
+"""Bytes of a row that a warp clears and then writes a few values to, and how often it does that."""
 MOST_PICKS, MOST_PARTS = 1 << 14, 64
 """So many values fit in a program's registers, and so often are they read for parts of a row."""
 MANY, MANY_WARPS = 1024, 4
@@ -42,24 +43,37 @@ MANY, MANY_WARPS = 1024, 4
 
 @Compiled
 @triton.jit
-def _few(out, dy, indices, size, K, KIND: tl.constexpr, B: tl.constexpr, S: tl.constexpr):
-    """Zeros in a part of a row, then each value there writes the sum of all values at its place.
+def _few(
+    out,
+    dy,
+    indices,
+    size,
+    K,
+    KIND: tl.constexpr,
+    N: tl.constexpr,
+    B: tl.constexpr,
+    S: tl.constexpr,
+):
+    """Zeros in pieces of a row; then each value there writes the sum of all values at its place.
 
     Equal ones write the same sum.
     """
-    parts = tl.cdiv(size, S)
-    row, first = (tl.program_id(0) // parts).to(tl.int64), (tl.program_id(0) % parts).to(KIND) * S
+    wait()
+    parts = tl.cdiv(size, N * S)
+    row, part = (tl.program_id(0) // parts).to(tl.int64), (tl.program_id(0) % parts).to(KIND)
     own = tl.arange(0, B)
     place = _place(indices + row * K, own, size, K, KIND)
     value = tl.load(dy + row * K + own, own < K, 0.0).to(tl.float32)
-    start, at = out + row * size + first, tl.arange(0, S)
-    tl.store(start + at, tl.zeros((S,), out.dtype.element_ty), first + at < size)
     # a thread has its own values and meets all others, which is a sum without an exchange
     equal = place[:, None] == place[None, :]
-    total = tl.sum(tl.where(equal, value[:, None], 0.0), 0)
-    tl.debug_barrier()
-    here = (place >= first) & (place < first + S)
-    tl.store(out + row * size + place, total.to(out.dtype.element_ty), here)
+    total = tl.sum(tl.where(equal, value[:, None], 0.0), 0).to(out.dtype.element_ty)
+    start = out + row * size
+    for n in tl.static_range(N):
+        first = (part * N + n) * S
+        at = first + tl.arange(0, S)
+        tl.store(start + at, tl.zeros((S,), out.dtype.element_ty), at < size)
+        tl.debug_barrier()
+        tl.store(start + place, total, (place >= first) & (place < first + S))
 
 
 @triton.jit
@@ -74,6 +88,7 @@ def _place(indices, at, size, K, KIND: tl.constexpr):
 @triton.jit
 def _parts(out, dy, indices, words, size, K, B: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
     """Sums at S places of a row, as whole numbers in shared memory."""
+    wait()
     row, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * S
     tops = reserve(words, 3 * S)
     highs, lows = word(tops, S), word(tops, 2 * S)
@@ -110,6 +125,7 @@ def _here(dy, indices, first, size, K, B: tl.constexpr, S: tl.constexpr):
 @Compiled
 @triton.jit
 def _many(out, dy, indices, size, K, count, B: tl.constexpr):
+    wait()
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = at < count
     place = tl.load(indices + at, there, 0)
@@ -148,8 +164,9 @@ def _by_pairs(dy: Tensor, indices: Tensor, rows: int, size: int) -> Tensor:
     out = torch.empty((rows, size), dtype=dy.dtype, device=dy.device)
     count = max(1, block * block >> 13)
     part = min(count * CLEARED // dy.dtype.itemsize, max(16, power(size)))
-    kind, grid = tl.int32 if size < 1 << 30 else tl.int64, (rows * cdiv(size, part),)
-    _few[grid](out, dy, indices, size, picks, kind, block, part, num_warps=count)
+    pieces = min(PIECES, cdiv(size, part))
+    kind, grid = tl.int32 if size < 1 << 30 else tl.int64, (rows * cdiv(size, pieces * part),)
+    _few[grid](out, dy, indices, size, picks, kind, pieces, block, part, num_warps=count)
     return out
 
 

@@ -10,13 +10,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
 
-from onnxtrain.kernels.fast import runs, slots
+from onnxtrain.kernels.fast import ranking, runs, slots
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.runs import add_runs, span_of
-from onnxtrain.kernels.fast.shares import early, overlaps
 from onnxtrain.kernels.fast.sorting import Sorted, in_order, zero_rows
 
 COLUMNS, WARPS = {2: 1024, 4: 256}, {2: 4, 4: 2}
@@ -41,7 +40,6 @@ def _sums(
     marks: tl.int32,
     blocks: tl.int32,
     ADDED: tl.constexpr,
-    OVERLAPS: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
     F: tl.constexpr,
@@ -50,8 +48,7 @@ def _sums(
     Z: tl.constexpr,
 ):
     """Runs that begin in a chunk; the first programs take those that a span begins within."""
-    if OVERLAPS:
-        gdc_wait()
+    wait()
     strips = tl.cdiv(columns, C)
     strip = tl.program_id(0) % strips
     column = strip * C + tl.arange(0, C)
@@ -107,7 +104,6 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
     # half as many where registers hold what is there as well
     chunk = runs.CHUNK // 2 if added else runs.CHUNK
     programs, blocks = spans + cdiv(total, chunk), cdiv(found.uncleared, CLEARED)
-    overlapping = overlaps(values.device)
     # every other program clears until all rows are cleared
     _sums[(strips * (blocks + max(programs, blocks)),)](
         out,
@@ -121,7 +117,6 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         found.marks,
         blocks,
         added,
-        overlapping,
         chunk,
         span,
         min(power(spans), runs.FIRSTS),
@@ -129,13 +124,15 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         width,
         CLEARED,
         num_warps=WARPS[size],
-        **early(overlapping),
     )
-    slots.look(indices, found.words, count)
+    if not ranking.takes(total, count):
+        slots.look(indices, found.words, count)
 
 
 def _in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edges: int) -> Sorted:
     """Indices in ascending order, with zeros to spare and memory for edges."""
+    if ranking.takes(indices.numel(), rows):
+        return ranking.in_order(indices, rows, cleared, spare, edges)
     if indices.numel() <= COUNTED:
         return in_order(indices, rows, cleared, spare, edges)
     if cleared is not None:

@@ -13,10 +13,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.scratch import Memory
 
@@ -33,24 +32,6 @@ MEMORY = Memory(lambda sizes, device: torch.empty(sizes, device=device), 1 << 21
 """Of one size: so many shares in float32."""
 
 
-@functools.cache
-def overlaps(device: torch.device) -> bool:
-    """Whether a launch may be in place before the one that it follows has ended."""
-    return not interpreted() and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def early(overlapping: bool) -> dict[str, bool]:
-    """Options of a launch that is in place before the one that it follows has ended."""
-    return {"launch_pdl": True} if overlapping else {}
-
-
-@triton.jit
-def announce(OVERLAPS: tl.constexpr):
-    """Let the launch that adds up what this one leaves take its place, where it waits."""
-    if OVERLAPS:
-        gdc_launch_dependents()
-
-
 @Compiled
 @triton.jit
 def _add_up(
@@ -58,16 +39,14 @@ def _add_up(
     shares,
     count,
     columns,
-    OVERLAPS: tl.constexpr,
     P: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
     place = shares + tl.program_id(1) * count * columns + column[None, :]
     total = tl.zeros((P, C), tl.float32)
-    if OVERLAPS:
-        gdc_wait()
     for first in range(0, count, P):
         share = first + tl.arange(0, P)[:, None]
         mask = (share < count) & fits[None, :]
@@ -90,11 +69,9 @@ class Sums(NamedTuple):
 
 
 @functools.lru_cache(1024)
-def sums_of(kinds: int, columns: int, count: int, device: torch.device) -> Sums:
+def sums_of(kinds: int, columns: int, count: int) -> Sums:
     """For so many shares of each kind, one behind the other."""
     strip = NARROW if kinds * columns <= FEW else WIDE
     together = min(power(count), 32 * WARPS * PER_THREAD // strip)
-    overlapping = overlaps(device)
-    values = (count, columns, overlapping, together, strip)
-    options = {"num_warps": WARPS, **early(overlapping)}
-    return Sums((cdiv(columns, strip), kinds), values, options)
+    values = (count, columns, together, strip)
+    return Sums((cdiv(columns, strip), kinds), values, {"num_warps": WARPS})

@@ -11,15 +11,14 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
 
 from onnxtrain.kernels.fast import runs
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.crowded import FRONT, sum_crowded
+from onnxtrain.kernels.fast.early import announce, wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import wrapped
 from onnxtrain.kernels.fast.scratch import Memory, Sizes
-from onnxtrain.kernels.fast.shares import announce, early, overlaps
 from onnxtrain.kernels.rehearsal import rehearsing
 
 PLACED = 128
@@ -88,12 +87,12 @@ def _place(
     indices,
     count: tl.int32,
     rows: tl.int32,
-    OVERLAPS: tl.constexpr,
     S: tl.constexpr,
     B: tl.constexpr,
 ):
     """Positions of indices in slots of their rows, as they come."""
-    announce(OVERLAPS)
+    wait()
+    announce()
     at = tl.program_id(0) * B + tl.arange(0, B)
     there = at < count
     row = wrapped(tl.load(indices + at, there, 0), rows)
@@ -146,18 +145,16 @@ def _few(
     values,
     rows: tl.int32,
     columns,
-    OVERLAPS: tl.constexpr,
     S: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
     """Sums of rows whose slots suffice; two values have the same sum in either order."""
+    wait()
     strips = tl.cdiv(columns, C)
     row = tl.program_id(0) // strips * R
     column = tl.program_id(0) % strips * C + tl.arange(0, C)
-    if OVERLAPS:
-        gdc_wait()
-    announce(OVERLAPS)
+    announce()
     tally, one, other, sums = (), (), (), ()
     for r in tl.static_range(R):
         there = row + r < rows
@@ -191,9 +188,9 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
     """The sums of rows whose slots suffice, and zeros in those without an index."""
     (rows, columns), total, device = out.shape, len(values), values.device
     # a row with as many indices as a chunk has no long run
-    count, overlapping = runs.CHUNK, overlaps(device)
+    count = runs.CHUNK
     slots = SLOTS.of((rows * count,), device)
-    placed = tallies, slots, indices, total, rows, overlapping, count, PLACED
+    placed = tallies, slots, indices, total, rows, count, PLACED
     _place[(cdiv(total, PLACED),)](*placed, num_warps=WARPS)
     width = min(power(columns), COLUMNS)
     _few[(cdiv(rows, ROWS) * cdiv(columns, width),)](
@@ -203,12 +200,10 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
         values,
         rows,
         columns,
-        overlapping,
         count,
         ROWS,
         width,
         num_warps=WARPS,
-        **early(overlapping),
     )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import Parts, strewn
 from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.exchange import entered, of_row
 from onnxtrain.kernels.fast.held import ends_of
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
@@ -90,6 +91,7 @@ def _forward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     x += base
     y += base
@@ -126,6 +128,7 @@ def _backward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     dx += base
     dy += base
@@ -188,6 +191,7 @@ def _forward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     x += base
     y += base
@@ -221,6 +225,7 @@ def _backward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     dx += base
     dy += base

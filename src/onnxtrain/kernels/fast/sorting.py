@@ -13,10 +13,10 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.counters import come, leave
+from onnxtrain.kernels.fast.early import announce, wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.order import put_in_order
 from onnxtrain.kernels.fast.scratch import MEMORY
-from onnxtrain.kernels.fast.shares import announce, overlaps
 
 DIGIT = 6
 """At most so many bits of an index are looked at together."""
@@ -116,7 +116,6 @@ def _sort(
     FROM: tl.constexpr,
     TO: tl.constexpr,
     CLEARS: tl.constexpr,
-    OVERLAPS: tl.constexpr,
     BITS: tl.constexpr,
     PASSES: tl.constexpr,
     B: tl.constexpr,
@@ -127,8 +126,9 @@ def _sort(
     C: tl.constexpr,
 ):
     """Steps of a sort; programs beyond clear rows."""
+    wait()
     # all programs have begun when what follows takes its place, so it does not keep one from that
-    announce(OVERLAPS)
+    announce()
     sorters = programs if FROM < TO else 0
     if tl.program_id(0) < sorters:
         put_in_order(
@@ -249,7 +249,6 @@ def in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, edg
             begin,
             end,
             columns > 0,
-            overlaps(device),
             *plan.cut,
             plan.cleared,
             plan.width,

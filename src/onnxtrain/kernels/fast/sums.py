@@ -16,7 +16,8 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.columns import WRITING, in_whole_strips, strips_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.shares import MEMORY, announce
+from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.shares import MEMORY
 
 MOST_PARTS = 4
 
@@ -34,11 +35,11 @@ def _side_by_side(
     width,
     columns,
     strips,
-    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     part = tl.program_id(0) // strips
     source = first_part
     if part == 1:
@@ -57,7 +58,7 @@ def _side_by_side(
         value = tl.load(source + row * width + column[None, :], mask, 0.0)
         tl.store(out + row * columns + there[None, :], value, mask)
         total += widened(value)
-    announce(OVERLAPS)
+    announce()
     tl.store(shares + tl.program_id(1) * columns + there, tl.sum(total, 0), fits)
 
 
@@ -71,11 +72,11 @@ def _dropped(
     scale,
     rows,
     columns,
-    OVERLAPS: tl.constexpr,
     STAGES: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
     total = tl.zeros((R, C), tl.float32)
@@ -90,7 +91,7 @@ def _dropped(
         value = rounded(tl.where(kept != 0, value, 0.0), dx.dtype.element_ty)
         tl.store(dx + at, value, inside)
         total += widened(value)
-    announce(OVERLAPS)
+    announce()
     tl.store(shares + tl.program_id(1) * columns + column, tl.sum(total, 0), fits)
 
 
