@@ -244,34 +244,30 @@ def normalize(
     inverse = torch.empty(rows, dtype=torch.float32, device=x.device)
     mean = torch.empty_like(inverse) if centred else inverse
     width, size = power(columns), x.dtype.itemsize
-    if size == 4 and width >= TWICE and skip is None and extra is None:
-        given = (y, mean, inverse, x, scale, scale if shift is None else shift, columns, epsilon)
-        cut = (centred, shift is not None, width, BLOCK)
-        _normalize_twice[(rows,)](*given, *cut, num_warps=BLOCK_WARPS)
-        return Normalized(y, mean, inverse, total)
-    tensors = (
-        y,
-        total,
-        mean,
-        inverse,
-        x,
-        x if skip is None else skip,
-        x if extra is None else extra,
-        scale,
-        scale if shift is None else shift,
-    )
     flags = (centred, skip is not None, extra is not None, shift is not None)
-    # of many rows with a mean, and of those that leave no lane idle, a program has several instead
-    idle = columns < width and size == 2 and not centred and skip is None
-    if width <= BY_WARPS and (rows * width <= FEW or idle):
+    shifts = scale if shift is None else shift
+    if size == 4 and width >= TWICE and skip is None and extra is None:
+        tensors = (y, mean, inverse, x, scale, shifts)
+        blocks = (centred, shift is not None, width, BLOCK)
+        _normalize_twice[(rows,)](*tensors, columns, epsilon, *blocks, num_warps=BLOCK_WARPS)
+        return Normalized(y, mean, inverse, total)
+    added = x if skip is None else skip, x if extra is None else extra
+    given = (y, total, mean, inverse, x, *added, scale, shifts)
+    if _is_for_warps(rows, columns, size, *flags[:2]):
         lanes = min(width, LANES * VECTOR // size)
         chunks = lanes, cdiv(columns, lanes)
-        _normalize_by_warps[(rows,)](*tensors, columns, epsilon, *flags, *chunks, num_warps=1)
-        return Normalized(y, mean, inverse, total)
-    together = max(1, TOGETHER // width)
-    cut = columns == width, together, width
-    count = warps(width * together, PER_THREAD)
-    _normalize[(cdiv(rows, together),)](
-        *tensors, rows, columns, epsilon, *flags, *cut, num_warps=count
-    )
+        _normalize_by_warps[(rows,)](*given, columns, epsilon, *flags, *chunks, num_warps=1)
+    else:
+        together = max(1, TOGETHER // width)
+        block = columns == width, together, width
+        count = warps(width * together, PER_THREAD)
+        launch = _normalize[(cdiv(rows, together),)]
+        launch(*given, rows, columns, epsilon, *flags, *block, num_warps=count)
     return Normalized(y, mean, inverse, total)
+
+
+def _is_for_warps(rows: int, columns: int, size: int, centred: bool, skips: bool) -> bool:
+    """Whether a warp has a row: of few, and where others would have idle lanes and little to do."""
+    width = power(columns)
+    idle = columns < width and size == 2 and not centred and not skips
+    return width <= BY_WARPS and (rows * width <= FEW or idle)
