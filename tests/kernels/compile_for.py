@@ -55,6 +55,8 @@ def stand_in(capability: int) -> None:
         types = types_of(self, arguments, options)
         if types != (*kernel.src.signature.values(),):
             raise RuntimeError(f"a launcher of {self.__name__} would be made for {types}")
+        if options.get("launch_pdl") and "griddepcontrol.wait" not in kernel.asm["ptx"]:
+            raise RuntimeError(f"{self.__name__} is launched early and never waits")
         needed = kernel.metadata.shared
         if needed > room:
             raise RuntimeError(f"{self.__name__} needs {needed} bytes of shared memory of {room}")

@@ -42,7 +42,6 @@ def jit(monkeypatch: pytest.MonkeyPatch) -> Jit:
     monkeypatch.setattr(compiled, "driver", SimpleNamespace(active=active))
     monkeypatch.setattr(compiled, "interpreted", lambda: False)
     monkeypatch.setattr(compiled, "compile_both", lambda *_: None)
-    monkeypatch.setattr(compiled.early, "is_known_to", lambda device: False)
     return Jit()
 
 

@@ -10,88 +10,94 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.parted import Parted
 
-LATER = {"_long_runs": "what it reads was there when the launch before it could announce it"}
-"""Kernels that do something before they wait, and why they may."""
 
-
-def kernels() -> dict[str, Any]:
-    """The Python functions of all kernels, by module and name."""
+def waiting() -> dict[str, Any]:
+    """The Python functions of all kernels that wait, by module and name."""
     found = {}
     for _, module, _ in pkgutil.iter_modules(fast.__path__):
         for kernel in vars(fast.load(module)).values():
             if isinstance(kernel, Compiled | Parted):
-                function = getattr(kernel.function, "function", kernel.function)
-                found[f"{module}.{function.fn.__name__}"] = function.fn
+                function = getattr(kernel.function, "function", kernel.function).fn
+                if "wait()" in inspect.getsource(function):
+                    found[f"{module}.{function.__name__}"] = function
     return found
 
 
-def first_call(function: Any) -> str:
-    """The first statement of a function behind its description."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+@pytest.mark.parametrize("name", waiting())
+def test_kernels_wait_before_they_do_anything(name: str) -> None:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(waiting()[name]))).body
     assert isinstance(definition, ast.FunctionDef)
     described = ast.get_docstring(definition) is not None
-    return ast.unparse(definition.body[described])
+    assert ast.unparse(definition.body[described]) == "wait()"
 
 
-@pytest.mark.parametrize("name", kernels())
-def test_kernels_wait_before_they_do_anything(name: str) -> None:
-    function = kernels()[name]
-    if function.__name__ in LATER:
-        assert "wait()" in inspect.getsource(inspect.getmodule(function)._clear_tallies.fn)
-    else:
-        assert first_call(function) == "wait()"
+def normalized(x: Tensor) -> list[Tensor]:
+    ones = torch.ones(x.shape[1], device=x.device)
+    dx, sums = fast.load("norm_grad").norm_grad(x, x, ones, x[:, 0].clone(), x[:, 1].clone())
+    return [dx, *sums]
 
 
-def test_generated_kernels_wait_too() -> None:
-    line = type("Line", (), {"op": "Neg", "alpha": 1.0, "operands": (0,)})()
-    text = fast.load("generated").source((line,), ((),))
-    assert text.splitlines()[1].strip() == "wait()"
+def lost(x: Tensor) -> list[Tensor]:
+    to = fast.load("labels").Labels(torch.arange(len(x), device=x.device), None, -1, "mean")
+    dy = torch.ones((), device=x.device)
+    return [*fast.load("cross_entropy").loss_and_grad(x, to, dy, torch.float32)]
+
+
+def clipped(x: Tensor) -> list[Tensor]:
+    x = x.clone()
+    assert fast.load("many_norms").clip([x], 0.5)
+    return [x]
+
+
+def added(x: Tensor, count: int) -> list[Tensor]:
+    index = torch.arange(count, device=x.device) * 7 % 5000
+    return [fast.load("segments").sum_rows(index, x[:count], 5000)]
+
+
+CHAINS = {
+    "normalization": normalized,
+    "sums": lambda x: [fast.load("columns").column_sums(x, x.shape[1])],
+    "loss": lost,
+    "clipping": clipped,
+    "few indices": lambda x: added(x, 1000),
+    "indices": lambda x: added(x, 8000),
+}
+"""Operators of several launches, of which all but the first are early."""
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("before", ["nothing", "a kernel", "zeros", "a copy", "another stream"])
-def test_recorded_launches_behind_anything(before: str) -> None:
-    """Each sees what is before it, whatever that is, in every replay."""
-    source, x = (torch.empty(1 << 22, device="cuda") for _ in range(2))
-    other = torch.cuda.Stream()
-    ways = {
-        "nothing": lambda: None,
-        "a kernel": lambda: torch.add(source, 1, out=x),
-        "zeros": lambda: x.zero_(),
-        "a copy": lambda: x.copy_(source),
-        "another stream": lambda: elsewhere(other, x, source),
-    }
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_launches_see_what_was_copied_before_them(chain: str, recorded: bool) -> None:
+    """Copies and zeros are waited for by the first launch, in order and in every replay."""
+    torch.manual_seed(0)
+    source, x = (torch.zeros(8192, 2048, device="cuda") for _ in range(2))
+    operator, graph = CHAINS[chain], torch.cuda.CUDAGraph()
 
-    def step() -> list[torch.Tensor]:
-        ways[before]()
-        found = [fast.load("pointwise").gelu(x, None, "tanh")]
-        return [*found, fast.load("pointwise").gelu(found[0], None, "tanh")]
-
-    step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        recorded = step()
-    for turn in range(4):
-        source.fill_(turn)
-        x.fill_(-turn)
-        graph.replay()
-        given = {"nothing": -turn, "a kernel": turn + 1, "zeros": 0}.get(before, turn)
-        true = torch.nn.functional.gelu(torch.tensor(float(given)), approximate="tanh")
-        again = torch.nn.functional.gelu(true, approximate="tanh")
-        for ours, value in zip(recorded, (true, again), strict=True):
-            torch.testing.assert_close(ours.cpu(), value.expand(ours.shape), rtol=1e-5, atol=1e-6)
-
-
-def elsewhere(stream: torch.cuda.Stream, x: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy on another stream, which begins and ends with this one."""
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    def step() -> list[Tensor]:
+        x.zero_()
         x.copy_(source)
-    torch.cuda.current_stream().wait_stream(stream)
+        return operator(x)
+
+    ours = step()
+    torch.cuda.synchronize()
+    if recorded:
+        with torch.cuda.graph(graph):
+            ours = step()
+    for _ in range(5):
+        source.normal_()
+        torch.cuda.synchronize()
+        if recorded:
+            graph.replay()
+        else:
+            ours = step()
+        torch.cuda.synchronize()
+        for found, true in zip(ours, operator(source), strict=True):
+            assert torch.equal(found, true)

@@ -192,19 +192,27 @@ def test_recorded_launches_have_zeros_of_their_own() -> None:
 
 
 def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it is time to sort again; never where they did not, and not for other kinds."""
+    """But now and then one looks again; never where they did not, and not for other kinds."""
     slots, index, device = module("slots"), torch.zeros(100), torch.device("cpu")
     monkeypatch.setattr(slots, "TURNS", 3)
+    monkeypatch.setattr(slots, "RARE_TURNS", 5)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     kinds = slots.Kinds()
     assert not kinds.suffice(index, 50)
     kind = (100).bit_length(), 50, device
-    for known, found in ((-1, [False] * 3), (1, [False] * 3), (0, [True, True, False])):
-        kinds._crowded[kind] = torch.tensor(known)
-        assert [kinds.suffice(index, 50) for _ in range(3)] == found
-    assert kind not in kinds._crowded
-    kinds._crowded[kind] = torch.tensor(0)
-    assert kinds.suffice(index, 50)
+    due: dict[int, list[int]] = {}
+    for known, suffices in ((-1, False), (1, False), (0, True)):
+        kinds._crowded[kind], due[known] = torch.tensor(known), []
+        kinds._calls.clear()
+        for call in range(1, 11):
+            found = kinds.suffice(index, 50)
+            if kind in kinds._due:
+                due[known].append(call)
+                kinds._due.clear()
+                assert not found
+            else:
+                assert found == suffices
+    assert due == {-1: [5, 10], 1: [5, 10], 0: [3, 6, 9]}
     assert not kinds.suffice(index, 51)
     assert not kinds.suffice(torch.zeros(200), 50)
 
@@ -240,6 +248,21 @@ def test_the_device_says_whether_slots_suffice(
         assert torch.equal(first, module("segments").sum_rows(index, values, 50000))
         found.append(len(used))
     assert found == uses
+
+
+@pytest.mark.gpu
+def test_an_old_answer_holds_until_there_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that the host makes before the device has looked again do as those before."""
+    monkeypatch.setattr(module("slots"), "TURNS", 3)
+    used, segments = counted(monkeypatch), module("segments")
+    values = torch.randn(20000, 96, device="cuda")
+    index = torch.randperm(50000, device="cuda")[:20000]
+    segments.sum_rows(index, values, 50000)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(1 << 28)
+    for _ in range(9):
+        segments.sum_rows(index, values, 50000)
+    assert len(used) == 6
 
 
 @pytest.mark.gpu

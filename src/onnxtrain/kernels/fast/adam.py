@@ -11,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK, WARPS = 1024, 4
@@ -103,7 +102,6 @@ def _adam(
     TAKEN: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = at < count
     goes = tl.load(signals) != 0 if SIGNAL else True

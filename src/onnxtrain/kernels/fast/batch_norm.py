@@ -29,7 +29,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     store_statistics,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power, strip
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -77,7 +76,6 @@ def _statistics(
     Parts are Σ (x - x₀) and Σ (x - x₀)², x₀ being the first element of the channel: large means
     then cost no precision.
     """
-    wait()
     column, fits = strip(columns, C)
     # all that is read is on its way before the sums are waited for
     first = of_channel(x, column.to(tl.int64) * apart, fits)
@@ -114,7 +112,6 @@ def _grad_factors(
     C: tl.constexpr,
 ):
     """dscale, dbias, dx = dy·a + x·b + c, of Σ dy and Σ dy·(x - mean); and y = x·a + summand."""
-    wait()
     column, fits = strip(columns, C)
     middle, inv = of_channel(mean, column, fits), of_channel(inverse, column, fits)
     a, summand = line_of(scale, shift, middle, inv, column, fits)

@@ -29,7 +29,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
 from onnxtrain.kernels.fast.cluster import InClusters, largest
 from onnxtrain.kernels.fast.cluster_pairs import opened, swapped
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import both_sums, cdiv, multiprocessors, power, warps
 
 CHANNELS = 16
@@ -91,7 +90,6 @@ def _train(
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     channel, fits, at, mask = _elements(rows, channels, P, R, W)
     value = tl.load(x + at, mask, 0.0).to(tl.float32)
     weight, summand = of_channel(scale, channel, fits), of_channel(shift, channel, fits)
@@ -124,7 +122,6 @@ def _grad(
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     channel, fits, at, mask = _elements(rows, channels, P, R, W)
     grad = tl.load(dy + at, mask, 0.0).to(tl.float32)
     value = tl.load(x + at, mask, 0.0).to(tl.float32)

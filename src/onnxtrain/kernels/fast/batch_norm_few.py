@@ -25,7 +25,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_held_grad,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 
 MOST = 16384
@@ -75,7 +74,6 @@ def _train(
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     channel, fits, at, mask = _elements(rows, channels, PLANE, LAST, R, W)
     value = tl.load(x + at, mask, 0.0).to(tl.float32)
     weight, summand = of_channel(scale, channel, fits), of_channel(shift, channel, fits)
@@ -111,7 +109,6 @@ def _grad(
     R: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     channel, fits, at, mask = _elements(rows, channels, PLANE, LAST, R, W)
     inv = of_channel(inverse, channel, fits)
     factor = of_channel(scale, channel, fits) * inv

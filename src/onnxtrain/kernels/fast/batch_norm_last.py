@@ -27,7 +27,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_line,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 from onnxtrain.kernels.fast.rows import LANES, REGISTERS
 
@@ -58,7 +57,6 @@ def _moments(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column, fits = strip(columns, C)
     origin = of_channel(x, column, fits)[None, :]
     total = tl.zeros((R, C), tl.float32)
@@ -90,7 +88,6 @@ def _grad_sums(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column, fits = strip(columns, C)
     middle = of_channel(mean, column, fits)[None, :]
     by, add = forward_line(scale, shift, mean, inverse, column, fits)
@@ -132,7 +129,6 @@ def _apply(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column, fits, at, mask = _tile(rows, columns, WHOLE, R, C)
     by = of_channel(factor, column, fits)[None, :]
     add = of_channel(summand, column, fits)[None, :]
@@ -153,7 +149,6 @@ def _grad_apply(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column, fits, at, mask = _tile(rows, columns, WHOLE, R, C)
     a, b, c, add = grad_line(factors, columns, column, fits)
     write_grad(dx, dy, x, at, mask, a[None, :], b[None, :], c[None, :], add[None, :], RELU)

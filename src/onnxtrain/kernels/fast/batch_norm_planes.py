@@ -22,7 +22,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_line,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors
 
 
@@ -75,7 +74,6 @@ def _moments(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
-    wait()
     channel, begin, end = _part(groups, each)
     origin = tl.load(x + channel.to(tl.int64) * plane * G).to(tl.float32)
     total = tl.zeros((B, G), tl.float32)
@@ -107,7 +105,6 @@ def _apply(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
-    wait()
     channel, begin, end = _part(groups, each)
     by, add = tl.load(factor + channel), tl.load(summand + channel)
     last = begin + (end - 1 - begin) // B * B
@@ -135,7 +132,6 @@ def _grad_sums(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
-    wait()
     channel, begin, end = _part(groups, each)
     middle = tl.load(mean + channel).to(tl.float32)
     by, add = forward_line(scale, shift, mean, inverse, channel, channel < channels)
@@ -166,7 +162,6 @@ def _grad_apply(
     B: tl.constexpr,
     G: tl.constexpr,
 ):
-    wait()
     channel, begin, end = _part(groups, each)
     a, b, c, add = grad_line(factors, channels, channel, channel < channels)
     last = begin + (end - 1 - begin) // B * B

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.chunks import KINDS, pointer_to, table_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.lasting import keep
 from onnxtrain.kernels.rehearsal import rehearsing
 
@@ -68,7 +67,6 @@ def _beside(
     N: tl.constexpr,
 ):
     """A piece of a row, of so many."""
-    wait()
     row = (tl.program_id(0) // PIECES).to(tl.int64)
     column = tl.program_id(0) % PIECES * N
     matrices = (first, second, third, fourth, fifth, sixth, seventh, eighth)
@@ -85,7 +83,6 @@ def _many_beside(
     out, table, columns, width, KIND: tl.constexpr, PIECES: tl.constexpr, N: tl.constexpr
 ):
     """The same of matrices of one width."""
-    wait()
     row = (tl.program_id(0) // PIECES).to(tl.int64)
     column = tl.program_id(0) % PIECES * N
     number = column // width

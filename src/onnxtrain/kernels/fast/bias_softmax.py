@@ -15,7 +15,6 @@ from onnxtrain.kernels.fast.approx import reciprocal, widened
 from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.dropout import as_bytes, kept_of
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.softmax_steps import finite, raised
 
@@ -52,7 +51,6 @@ def _rows(
     G: tl.constexpr,
 ):
     """ONE: all rows of a program have the same bias."""
-    wait()
     columns = columns // G * G  # so that the compiler knows it
     first = tl.program_id(0) * R
     below, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
@@ -92,7 +90,6 @@ def _dropped(
     K: tl.constexpr,
     G: tl.constexpr,
 ):
-    wait()
     row, group, at, there, column = _places(rows, columns, R, K, G)
     columns = columns // G * G
     bias_row = row // repeats if INNER else row % repeats
@@ -116,7 +113,6 @@ def _dropped(
 def _backward(
     dx, dy, mask, y, rows, columns, scale, R: tl.constexpr, K: tl.constexpr, G: tl.constexpr
 ):
-    wait()
     _, _, at, there, _ = _places(rows, columns, R, K, G)
     kept = tl.load(as_bytes(mask) + at, there, 0)
     given = tl.load(dy + at, there, 0.0).to(tl.float32)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
 from onnxtrain.kernels.fast.pointwise import gelu_slope
 from onnxtrain.kernels.fast.rows import LANES, REGISTERS, evenly
@@ -145,7 +145,6 @@ def _strips(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column, fits = strip(columns, C)
     total = tl.zeros((R, C), tl.float32)
     if BIAS:

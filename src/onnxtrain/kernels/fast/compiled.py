@@ -13,12 +13,11 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 import triton
 from torch import Tensor
 from triton.runtime import driver
 
-from onnxtrain.kernels.fast import early, interpreted
+from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.launcher import compile_both
 from onnxtrain.kernels.rehearsal import rehearsing, request
 
@@ -45,8 +44,7 @@ class Compiled:
 
     Tensors are its first arguments, as many in every launch, and what is a float in one launch is
     one in all. Whole numbers for which no kernel is to be specialized must have an annotated type.
-    Hooks of Triton are not called. Where the device knows early launches all of them are such, so
-    that the function must wait for the launch before it (see ``early``) first of all.
+    Hooks of Triton are not called.
     """
 
     def __init__(self, function: Any) -> None:
@@ -67,7 +65,7 @@ class Compiled:
             self.function[grid](*arguments, **options)
             return
         if rehearsing():
-            request(self._inner, arguments, _with_all(options, arguments[0].device))
+            request(self._inner, arguments, options | FUSED)
             return
         count = self._tensors or self._examine(arguments)
         tensors, others = arguments[:count], arguments[count:]
@@ -122,14 +120,9 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
-        options = _with_all(options, arguments[0].device)
+        options = options | FUSED
         compile_both(self._inner, arguments, options)
         self.known[key] = _ready(self.function[grid](*arguments, **options))
-
-
-def _with_all(options: dict[str, int | None], device: torch.device) -> dict[str, int | None]:
-    """Options of a launch, and those of every launch."""
-    return options | FUSED | (early.OPTIONS if early.is_known_to(device) else {})
 
 
 def _ready(kernel: Any) -> Ready:

@@ -20,7 +20,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.cluster import InClusters, largest, opened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
+from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.exchange import board, turn
 from onnxtrain.kernels.fast.held import (
     chunk,
@@ -312,14 +312,18 @@ def _over_rows(
     if pieces > 1 and kind is not GRADIENT_OF_LOG_PROB and not clustered:
         words = board(rows * pieces, scores.device)
     launch = _clusters[(rows,)] if clustered else _rows[(rows * pieces,)]
+    given = parts if dy is None else dy.contiguous()  # it may be one number for all rows
+    norm, behind = parts, {}
+    if mean and not counted:
+        norm, behind = total_weight(to, rows, classes), right_behind(scores.device)
     launch(
         out,
         parts,
         scores,
         to.labels,
         scores if to.weights is None else to.weights,
-        parts if dy is None else dy.contiguous(),  # it may be one number for all rows
-        total_weight(to, rows, classes) if mean and not counted else parts,
+        given,
+        norm,
         words,
         rows,
         classes,
@@ -342,5 +346,6 @@ def _over_rows(
         clustered,
         num_warps=max(1, lanes // 32),
         maxnreg=plan.registers,
+        **behind,
     )
     return parts

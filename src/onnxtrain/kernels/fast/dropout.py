@@ -22,7 +22,6 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 from onnxtrain.kernels.rehearsal import rehearsing
 
@@ -122,7 +121,6 @@ def _drop(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     number = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     first = number * B
     group = tl.arange(0, B // G)
@@ -172,7 +170,6 @@ def _grad(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     group = tl.arange(0, B // G)
     lane = (group * G)[:, None] + tl.arange(0, G)[None, :]

@@ -1,8 +1,9 @@
 """Launches that are in place before those that they follow have ended.
 
 A GPU of compute capability 9 has the programs of such a launch begin when the last ones before it
-end, or as soon as all of these have announced it; they wait until everything before is written. One
-such launch behind another takes a third of a microsecond less, and short ones take one or two.
+end, or as soon as all of these have announced it; they wait there until everything before them is
+written. That is so only right behind another kernel: copies and zeros, which a stream would wait
+for, are not waited for then.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from onnxtrain.kernels.fast.approx import NATIVE
 
 CAPABILITY = (9, 0)
 """Of the first GPUs that know such launches."""
-OPTIONS = {"launch_pdl": True}
-"""Of a launch; its kernel must wait before it does anything else."""
 
 
 @functools.cache
-def is_known_to(device: torch.device) -> bool:
-    """Whether a device knows such launches."""
-    return not interpreted() and torch.cuda.get_device_capability(device) >= CAPABILITY
+def right_behind(device: torch.device) -> dict[str, int]:
+    """Options of a launch behind one of ours, with nothing of torch's between them.
+
+    Its kernel must wait before it does anything else.
+    """
+    known = not interpreted() and torch.cuda.get_device_capability(device) >= CAPABILITY
+    return {"launch_pdl": True} if known else {}
 
 
 @triton.jit

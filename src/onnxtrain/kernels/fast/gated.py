@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import sigmoid, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, FEW_BLOCK, WARPS, gelu_slope, gelu_value
 from onnxtrain.kernels.fast.rows import LANES, VECTOR
@@ -79,7 +78,6 @@ def _gated(
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    wait()
     row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
     x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))
     u = widened(tl.load(up + start + (row * up_stride + lane), there, 0.0))
@@ -98,7 +96,6 @@ def _gated_grad(
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    wait()
     row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
     d = widened(tl.load(dy + start + (row * dy_stride + lane), there, 0.0))
     x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))

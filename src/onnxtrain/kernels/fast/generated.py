@@ -20,7 +20,6 @@ from torch import Tensor
 
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK, WARPS = 1024, 4
@@ -251,8 +250,7 @@ def source(lines: Sequence[Line], forms: Forms) -> str:
     plain = all(form == _PLAIN for terms in forms for form in terms)
     given = ["out", *(f"x{index}" for index in range(len(forms))), "count", *names]
     given += ["B: tl.constexpr"] if plain else ["B: tl.constexpr", "G: tl.constexpr"]
-    places_of = _ONE_AXIS if plain else _IN_GROUPS
-    text = [f"def chain({', '.join(given)}):", "    wait()", *places_of]
+    text = [f"def chain({', '.join(given)}):", *(_ONE_AXIS if plain else _IN_GROUPS)]
     text.append("    there = at < count")
     for index, place in enumerate(places):
         text.append(f"    v{index} = tl.load({place}).to(tl.float32)")
@@ -288,6 +286,6 @@ def _generated(lines: tuple[Line, ...], forms: Forms) -> Compiled:
     text = source(lines, forms)
     name = f"<onnxtrain chain {abs(hash(text)):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    names: dict[str, Any] = {"tl": tl, "wait": wait, "__name__": __name__}
+    names: dict[str, Any] = {"tl": tl, "__name__": __name__}
     exec(compile(text, name, "exec"), names)
     return Compiled(triton.jit(names["chain"]))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import NATIVE, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 
 GROUPS, FEW_GROUPS, WARPS = 256, 128, 4
@@ -59,7 +58,6 @@ def _of_byte(code):
 @Compiled
 @triton.jit
 def _each(out, x, count, HOW: tl.constexpr, WHOLE: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
-    wait()
     first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     at = (tl.arange(0, B // G) * G)[:, None] + tl.arange(0, G)[None, :]
     there = None if WHOLE else at < count - first
@@ -86,7 +84,6 @@ def _places(groups, B: tl.constexpr):
 @Compiled
 @triton.jit
 def _pack1(out, x, groups, B: tl.constexpr):
-    wait()
     group, at, there = _places(groups, B)
     bits = (tl.load(x + at, there, 0.0) > 0).to(tl.int32) << (7 - tl.arange(0, GROUP))[None, :]
     tl.store(out + group, tl.sum(bits, 1).to(tl.uint8), group < groups)
@@ -95,7 +92,6 @@ def _pack1(out, x, groups, B: tl.constexpr):
 @Compiled
 @triton.jit
 def _unpack1(out, x, groups, B: tl.constexpr):
-    wait()
     group, at, there = _places(groups, B)
     octet = tl.load(x + group, group < groups, 0).to(tl.int32)
     bits = octet[:, None] & (128 >> tl.arange(0, GROUP))[None, :]
@@ -105,7 +101,6 @@ def _unpack1(out, x, groups, B: tl.constexpr):
 @Compiled
 @triton.jit
 def _pack_msfp15(out, x, groups, B: tl.constexpr):
-    wait()
     _, at, there = _places(groups, B)
     value = widened(tl.load(x + at, there, 0.0))
     bits = value.to(tl.int32, bitcast=True)
@@ -190,7 +185,6 @@ def _codes_at_once(value, shared):
 @Compiled
 @triton.jit
 def _unpack_msfp15(out, x, groups, B: tl.constexpr):
-    wait()
     _, at, there = _places(groups, B)
     codes = tl.load(x + at, there, 0).to(tl.int32)
     shared = tl.sum((codes & 128) << tl.arange(0, GROUP)[None, :], 1)[:, None] >> 7

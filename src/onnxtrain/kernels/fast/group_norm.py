@@ -15,7 +15,6 @@ from torch import Tensor
 from onnxtrain.kernels.fast import group_norm_last
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import power
 
@@ -59,7 +58,6 @@ def _normalize(
     CB: tl.constexpr,
     PB: tl.constexpr,
 ):  # fmt: skip
-    wait()
     size: tl.constexpr = CHANNELS // GROUPS
     group = tl.program_id(0) % GROUPS
     first = group * size
@@ -103,7 +101,6 @@ def _grad(
     CB: tl.constexpr,
     PB: tl.constexpr,
 ):  # fmt: skip
-    wait()
     size: tl.constexpr = CHANNELS // GROUPS
     axis: tl.constexpr = 0 if LAST else 1
     group, sample = tl.program_id(0) % GROUPS, tl.program_id(0) // GROUPS

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import inverse_root
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 
@@ -97,7 +96,6 @@ def _sums(
     sums, x, places, parts, CHANNELS: tl.constexpr, CB: tl.constexpr, PB: tl.constexpr
 ):  # fmt: skip
     """Mean and squared deviations of each channel of a part."""
-    wait()
     sample, part, channel, first, end = _part(places, parts, CHANNELS, CB, PB)
     base = x + sample.to(tl.int64) * CHANNELS * places
     middle, squares = tl.zeros([PB, CB], tl.float32), tl.zeros([PB, CB], tl.float32)
@@ -136,7 +134,6 @@ def _statistics(
     QB: tl.constexpr,
 ):  # fmt: skip
     """Mean and inverse deviation of a group, from those of its channels in all parts."""
-    wait()
     size: tl.constexpr = CHANNELS // GROUPS
     sample, group = tl.program_id(0) // GROUPS, tl.program_id(0) % GROUPS
     lane = tl.arange(0, SB)[None, :]
@@ -179,7 +176,6 @@ def _apply(
     CB: tl.constexpr,
     PB: tl.constexpr,
 ):  # fmt: skip
-    wait()
     sample, _, channel, first, end = _part(places, parts, CHANNELS, CB, PB)
     base = sample.to(tl.int64) * CHANNELS * places
     center, steep = _of_groups(mean, inverse, sample, channel, CHANNELS, GROUPS)
@@ -213,7 +209,6 @@ def _grad_sums(
     PB: tl.constexpr,
 ):  # fmt: skip
     """Sums of dy·n and dy of each channel of a part."""
-    wait()
     sample, part, channel, first, end = _part(places, parts, CHANNELS, CB, PB)
     base = sample.to(tl.int64) * CHANNELS * places
     center, steep = _of_groups(mean, inverse, sample, channel, CHANNELS, GROUPS)
@@ -239,7 +234,6 @@ def _grad_terms(
     QB: tl.constexpr,
 ):  # fmt: skip
     """What a group's gradient has taken off, and the sums of its channels over all parts."""
-    wait()
     size: tl.constexpr = CHANNELS // GROUPS
     sample, group = tl.program_id(0) // GROUPS, tl.program_id(0) % GROUPS
     lane = tl.arange(0, SB)
@@ -264,7 +258,6 @@ def _grad_apply(
     CB: tl.constexpr,
     PB: tl.constexpr,
 ):  # fmt: skip
-    wait()
     sample, _, channel, first, end = _part(places, parts, CHANNELS, CB, PB)
     base = sample.to(tl.int64) * CHANNELS * places
     center, steep = _of_groups(mean, inverse, sample, channel, CHANNELS, GROUPS)

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce, right_behind, wait
 from onnxtrain.kernels.fast.launch import power
 
 
@@ -32,7 +32,6 @@ def weights_at(to, at, there, WEIGHTED: tl.constexpr):
 def _total_weight(
     out, labels, weights, rows, classes, ignore, WEIGHTED: tl.constexpr, B: tl.constexpr
 ):
-    wait()
     announce()
     total = tl.zeros((B,), tl.float32)
     to = (labels, weights, classes, ignore)
@@ -83,10 +82,11 @@ def total_weight(to: Labels, rows: int, classes: int) -> Tensor:
 
 
 def reduced(parts: Tensor, to: Labels, dtype: torch.dtype) -> Tensor:
-    """The loss of all rows, whose losses and weights come one after the other."""
+    """The loss of all rows, whose losses and weights a launch just leaves one after the other."""
     rows = parts.numel() // 2
     if to.reduction == "none":
         return parts[:rows].to(dtype)
     out = torch.empty((), dtype=dtype, device=parts.device)
-    _finish[(1,)](out, parts, rows, to.reduction == "mean", min(4096, power(rows)), num_warps=8)
+    mean, behind = to.reduction == "mean", right_behind(parts.device)
+    _finish[(1,)](out, parts, rows, mean, min(4096, power(rows)), num_warps=8, **behind)
     return out

@@ -17,7 +17,6 @@ from torch import Tensor
 from onnxtrain.kernels.fast import chunks as laid_out
 from onnxtrain.kernels.fast.chunks import Tensors, laid, place, pointer_to, read, write
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.many_norms import all_finite, clip, factor, norm
 
 Number = float | Tensor
@@ -64,7 +63,6 @@ def _adam_w(
     COPY: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     item, start, left = place(chunks, tl.program_id(0))
     if SKIP:
         left = tl.where(tl.load(skip) != 0, 0, left)
@@ -142,7 +140,6 @@ def _sgd(
     COPY: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     item, start, left = place(chunks, tl.program_id(0))
     if SKIP:
         left = tl.where(tl.load(skip) != 0, 0, left)
@@ -192,7 +189,6 @@ def _numbers(
     SCALED: tl.constexpr,
     CORRECTED: tl.constexpr,
 ):
-    wait()
     first, root = 1.0, 1.0
     if CORRECTED:
         count = tl.load(step).to(tl.float64)

@@ -28,7 +28,7 @@ from onnxtrain.kernels.fast.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
+from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.launch import both_sums
 
 RATE_CHUNK, RATE_WARPS = 8192, 32
@@ -74,7 +74,6 @@ def _numbers(
     NORM: tl.constexpr,
 ):
     """The numbers of a tensor; instead of corrections fixed ones have logarithms of the betas."""
-    wait()
     row = fixed + tl.program_id(0) * _WIDTH
     numbers = memory + sums + tl.program_id(0) * _WIDTH
     for k in tl.static_range(6):
@@ -268,6 +267,7 @@ def lamb(
     memory = torch.empty(sums + NUMBERS * tensors, dtype=torch.float32, device=table.device)
     rate, step, scale, norm, update = scalars
     signal, signalled = table if update is None else update, update is not None
+    behind = right_behind(table.device)
     _numbers[(tensors,)](
         memory,
         fixed,
@@ -290,10 +290,11 @@ def lamb(
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
         maxnreg=DIRECTION_REGISTERS,
+        **behind,
     )
-    _rates[(tensors,)](
-        memory, chunks, rate, *map(float, ratios), count, RATE_CHUNK, num_warps=RATE_WARPS
-    )
+    low, high = map(float, ratios)
+    by_tensor = _rates[(tensors,)]
+    by_tensor(memory, chunks, rate, low, high, count, RATE_CHUNK, num_warps=RATE_WARPS, **behind)
     _move[(count,)](
         memory,
         table,
@@ -311,4 +312,5 @@ def lamb(
         with_steps,
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
+        **behind,
     )

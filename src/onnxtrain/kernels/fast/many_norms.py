@@ -21,7 +21,7 @@ from onnxtrain.kernels.fast.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
+from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.launch import power
 
 ROOT_CHUNK, ROOT_WARPS = 16384, 16
@@ -31,7 +31,6 @@ ROOT_CHUNK, ROOT_WARPS = 16384, 16
 @Compiled
 @triton.jit
 def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr):
-    wait()
     item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     tl.store(results + first + tl.program_id(0), tl.sum(value * value, 0))
@@ -81,7 +80,6 @@ def _finite(
     C: tl.constexpr,
 ):
     """Clear the flag if the chunk has an infinite number or one that is none."""
-    wait()
     item, start, left = place(chunks, tl.program_id(0))
     value = read_any(pointer_to(table, item, start, KIND), left, C)
     if INFINITE and NAN:
@@ -121,7 +119,8 @@ def _norm_and_factor(parts: Sequence[Part], most: float) -> Tensor:
     for (kind,), _, table, chunks, count in parts:
         _squares[(count,)](results, table, chunks, first, kind, length, num_warps=threads)
         first += count
-    _root[(1,)](results, float(most), total, min(ROOT_CHUNK, power(total)), num_warps=ROOT_WARPS)
+    block, behind = min(ROOT_CHUNK, power(total)), right_behind(device)
+    _root[(1,)](results, float(most), total, block, num_warps=ROOT_WARPS, **behind)
     return results
 
 
@@ -136,7 +135,8 @@ def clip(items: Tensors, most: float) -> bool:
     found = _norm_and_factor(parts, most)
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
     for (kind,), _, table, chunks, count in parts:
-        _scale[(count,)](table, chunks, found, kind, length, num_warps=threads)
+        behind = right_behind(table.device)
+        _scale[(count,)](table, chunks, found, kind, length, num_warps=threads, **behind)
     return True
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import inverse_root, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 from onnxtrain.kernels.fast.rows import LANES, VECTOR, nothing
 
@@ -62,7 +61,6 @@ def _normalize(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     part = 1.0 / columns
     column = tl.arange(0, C)
     fits = column < columns
@@ -114,7 +112,6 @@ def _normalize_by_warps(
     K: tl.constexpr,
 ):
     """A row, in chunks of all lanes; all that it needs is on its way before anything is known."""
-    wait()
     row, lane = tl.program_id(0), tl.arange(0, C)
     part, begin = 1.0 / columns, row.to(tl.int64) * columns
     values, weights, offsets = nothing(), nothing(), nothing()
@@ -173,7 +170,6 @@ def _normalize_twice(
     C: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     row, lane = tl.program_id(0), tl.arange(0, B)
     begin = row.to(tl.int64) * columns
     middle = tl.zeros((B,), tl.float32)

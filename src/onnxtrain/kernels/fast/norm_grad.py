@@ -17,7 +17,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce
 from onnxtrain.kernels.fast.launch import row_sums, shared_memory
 from onnxtrain.kernels.fast.rows import (
     Launch,
@@ -66,7 +66,6 @@ def _grad(
     W: tl.constexpr,
     K: tl.constexpr,
 ):
-    wait()
     weight = vector(scale, columns, W, K)
     part = 1.0 / columns
     dscale = zeros(R, W, K)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import normal_below, reciprocal, sigmoid, two_to, widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK = {2: 2048, 4: 1024}
@@ -80,7 +79,6 @@ def _gelu(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     start = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * B
     group = tl.arange(0, B // G) * G
     lane = group[:, None] + tl.arange(0, G)[None, :]

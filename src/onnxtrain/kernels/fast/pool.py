@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import pool_squares
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.pool_squares import MOST_WINDOWS, share
 
@@ -77,7 +76,6 @@ def _elements(
     PADDED: tl.constexpr,
 ):
     """Windows at any distance: each element looks at all that may reach it."""
-    wait()
     h, w, outer, channel, there, target = _tile(H, W, C, LAST, A, B)
     planes = C if LAST else 1
     # indices of a tensor differ in their lower halves if it is no larger than those

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import NATIVE
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 
 WARPS = 4
@@ -240,7 +239,6 @@ def _squares(
     FOURS: tl.constexpr,
 ):
     """R rows of squares: one each with channels last, two each in planes."""
-    wait()
     V: tl.constexpr = 1 if LAST else 2
     LEFT: tl.constexpr = (PW - KW) // 2 + 1
     RIGHT: tl.constexpr = (2 * V - 1 + PW) // 2 + 1

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce
 from onnxtrain.kernels.fast.launch import cdiv
 from onnxtrain.kernels.fast.order import END, wrapped
 from onnxtrain.kernels.fast.scratch import MEMORY
@@ -47,7 +47,6 @@ def _rank(
     Z: tl.constexpr,
 ):
     """Indices and positions in the halves of words, in order; programs beyond clear elements."""
-    wait()
     announce()
     own, sorters = tl.program_id(0), tl.cdiv(count, S)
     if own >= sorters:

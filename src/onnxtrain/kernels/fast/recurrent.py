@@ -12,7 +12,6 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv
 
 BLOCK, WARPS = 256, 2
@@ -61,7 +60,6 @@ def _lstm(
     count: tl.int32, hidden: tl.int32, KEPT: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """h = o·tanh(C), C = f·C + i·c; the memory is C in float32, gates are i, o, f, c."""
-    wait()
     at, there, base = _places(count, hidden, 4, B)
     i = tl.sigmoid(_entering(x, product, base, there))
     base_o = base + hidden
@@ -88,7 +86,6 @@ def _lstm_back(
     count: tl.int32, hidden: tl.int32, GIVEN: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Gradients of gates before their activation; that of C goes on to the step before."""
-    wait()
     at, there, base = _places(count, hidden, 4, B)
     i, o = _read(gates, base, there), _read(gates, base + hidden, there)
     f, c = _read(gates, base + 2 * hidden, there), _read(gates, base + 3 * hidden, there)
@@ -112,7 +109,6 @@ def _gru(
     count: tl.int32, hidden: tl.int32, BIAS: tl.constexpr, KEPT: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """h = (1 - z)·n + z·h, n = tanh(x + r·(product + bias)); the memory is h in float32."""
-    wait()
     at, there, base = _places(count, hidden, 3, B)
     z = tl.sigmoid(_entering(x, product, base, there))
     base_r = base + hidden
@@ -141,7 +137,6 @@ def _gru_back(
 
     That of h comes around the product of the step behind and through it.
     """
-    wait()
     at, there, base = _places(count, hidden, 3, B)
     z, r = _read(gates, base, there), _read(gates, base + hidden, there)
     n = _read(gates, base + 2 * hidden, there)

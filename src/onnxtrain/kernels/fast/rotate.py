@@ -9,7 +9,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.approx import widened
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 
 TOGETHER = 1024
@@ -77,7 +76,6 @@ def _rotate(
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    wait()
     # a division of 64 bits, which few tensors need, is a long sequence of instructions
     first = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     row = first * R + tl.arange(0, R)

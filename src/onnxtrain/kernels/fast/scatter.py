@@ -15,7 +15,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.shared import (
     MOST_WORDS,
@@ -58,7 +57,6 @@ def _few(
 
     Equal ones write the same sum.
     """
-    wait()
     parts = tl.cdiv(size, N * S)
     row, part = (tl.program_id(0) // parts).to(tl.int64), (tl.program_id(0) % parts).to(KIND)
     own = tl.arange(0, B)
@@ -88,7 +86,6 @@ def _place(indices, at, size, K, KIND: tl.constexpr):
 @triton.jit
 def _parts(out, dy, indices, words, size, K, B: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
     """Sums at S places of a row, as whole numbers in shared memory."""
-    wait()
     row, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * S
     tops = reserve(words, 3 * S)
     highs, lows = word(tops, S), word(tops, 2 * S)
@@ -125,7 +122,6 @@ def _here(dy, indices, first, size, K, B: tl.constexpr, S: tl.constexpr):
 @Compiled
 @triton.jit
 def _many(out, dy, indices, size, K, count, B: tl.constexpr):
-    wait()
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = at < count
     place = tl.load(indices + at, there, 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import ranking, runs, slots
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
+from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.runs import add_runs, span_of
 from onnxtrain.kernels.fast.sorting import Sorted, in_order, zero_rows
@@ -124,6 +124,7 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         width,
         CLEARED,
         num_warps=WARPS[size],
+        **(right_behind(values.device) if found.is_ours else {}),
     )
     if not ranking.takes(total, count):
         slots.look(indices, found.words, count)
@@ -141,4 +142,4 @@ def _in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, ed
     ascending, positions = indices.remainder(rows).long().sort(stable=True)
     zeros = torch.zeros(spare, dtype=torch.int32, device=device)
     memory = torch.empty(edges, dtype=torch.float32, device=device)
-    return Sorted((ascending << 32) | positions, zeros, memory, 0, 0)
+    return Sorted((ascending << 32) | positions, zeros, memory, 0, 0, False)

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
+from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.scratch import Memory
 
@@ -57,15 +57,15 @@ def _add_up(
 
 
 class Sums(NamedTuple):
-    """How shares are added up: programs, arguments of the kernel that are no tensors, options."""
+    """How shares are added up: programs, and arguments of the kernel that are no tensors."""
 
     grid: tuple[int, int]
     values: tuple[Any, ...]
-    options: dict[str, int]
 
     def add(self, out: Tensor, shares: Tensor) -> None:
         """Write the sums of what the launch before this one has left, which announced this one."""
-        _add_up[self.grid](out, shares, *self.values, **self.options)
+        behind = right_behind(out.device)
+        _add_up[self.grid](out, shares, *self.values, num_warps=WARPS, **behind)
 
 
 @functools.lru_cache(1024)
@@ -73,5 +73,4 @@ def sums_of(kinds: int, columns: int, count: int) -> Sums:
     """For so many shares of each kind, one behind the other."""
     strip = NARROW if kinds * columns <= FEW else WIDE
     together = min(power(count), 32 * WARPS * PER_THREAD // strip)
-    values = (count, columns, together, strip)
-    return Sums((cdiv(columns, strip), kinds), values, {"num_warps": WARPS})
+    return Sums((cdiv(columns, strip), kinds), (count, columns, together, strip))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import runs
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.crowded import FRONT, sum_crowded
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.crowded import FRONT, memory_for, sum_crowded
+from onnxtrain.kernels.fast.early import announce, right_behind, wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import wrapped
 from onnxtrain.kernels.fast.scratch import Memory, Sizes
@@ -29,8 +29,9 @@ NONE = tl.constexpr(0x7FFFFFFF)
 """Behind all positions."""
 MOST, OFTEN, SLOTTED = 1 << 18, 4, 1 << 18
 """Most indices, most indices a row on average, and most rows for which slots are tried."""
-MOST_KINDS, TURNS = 256, 16
-"""So many kinds of indices are remembered, and after so many calls indices are sorted again."""
+MOST_KINDS, TURNS, RARE_TURNS = 256, 16, 64
+"""So many kinds of indices are remembered; after so many calls one looks again at those in slots,
+and at those of which a row had too many."""
 MOST_GIVEN = 64
 """Recorded launches that have zeros of their own, for good."""
 Kind = tuple[int, int, torch.device]
@@ -91,7 +92,6 @@ def _place(
     B: tl.constexpr,
 ):
     """Positions of indices in slots of their rows, as they come."""
-    wait()
     announce()
     at = tl.program_id(0) * B + tl.arange(0, B)
     there = at < count
@@ -175,10 +175,12 @@ def _few(
 
 def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
     """Write the sums of values by their rows, of which few have more indices than slots."""
+    # nothing that has to be cleared may come between the launches
+    memory = memory_for(values, out)
     tallies = TALLIES.of(FRONT.value + len(out), values.device)
     try:
         _sum_few(indices, values, out, tallies)
-        sum_crowded(indices, values, out, tallies)
+        sum_crowded(indices, values, out, tallies, memory)
     except BaseException:
         TALLIES.forget()
         raise
@@ -204,6 +206,7 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
         ROWS,
         width,
         num_warps=WARPS,
+        **right_behind(device),
     )
 
 
@@ -211,41 +214,50 @@ class Kinds:
     """Whether a row had more indices than slots when indices of a kind were last sorted.
 
     A kind is about how many there are and of how many rows. The device says it when it has come so
-    far, and nobody waits for it: sums are the same in either way. Now and then indices that lay in
-    slots are sorted again, for those of another layer may have been the first of their kind.
+    far, and nobody waits for it: sums are the same in either way, and until there is a new answer
+    the old one holds. Now and then indices are sorted to look at them again, for those of another
+    layer may be of the same kind.
     """
 
     def __init__(self) -> None:
         self._crowded: dict[Kind, Tensor] = {}
-        self._uses: dict[Kind, int] = {}
+        self._calls: dict[Kind, int] = {}
+        self._due: set[Kind] = set()
+        self._used: set[Kind] = set()
 
     def suffice(self, indices: Tensor, rows: int) -> bool:
         """Whether slots are thought to suffice; in a recording if they have been used before."""
         key = _kind(indices, rows)
-        crowded = self._crowded.get(key)
-        if crowded is None or rehearsing() or int(crowded) != 0:
+        answer = self._crowded.get(key)
+        if answer is None or rehearsing():
             return False
-        uses = self._uses.get(key, 0)
+        suffices = int(answer) == 0
         if torch.cuda.is_current_stream_capturing():
-            return uses > 0
-        self._uses[key] = uses + 1
-        if uses % TURNS == TURNS - 1:
-            self._crowded.pop(key, None)
+            return suffices and key in self._used
+        calls = self._calls[key] = self._calls.get(key, 0) + 1
+        if calls % (TURNS if suffices else RARE_TURNS) == 0:
+            self._due.add(key)
             return False
-        return True
+        if suffices:
+            self._used.add(key)
+        return suffices
 
     def look(self, indices: Tensor, words: Tensor, rows: int) -> None:
-        """Let the device look at indices that lie in order, if nothing is known of their kind."""
+        """Let the device look at indices that lie in order, if it is time to."""
         total, key = indices.numel(), _kind(indices, rows)
-        if key in self._crowded or total > min(MOST, OFTEN * rows) or rows > SLOTTED:
+        if (key in self._crowded and key not in self._due) or total > min(MOST, OFTEN * rows):
             return
-        if not words.is_cuda or rehearsing() or torch.cuda.is_current_stream_capturing():
+        if rows > SLOTTED or not words.is_cuda or rehearsing():
+            return
+        if torch.cuda.is_current_stream_capturing():
             return
         if len(self._crowded) >= MOST_KINDS:
             self._crowded.clear()
+        self._due.discard(key)
         sorted_ones, distance = words[:total] >> 32, runs.CHUNK
         crowded = (sorted_ones[distance:] == sorted_ones[:-distance]).any()
-        self._crowded[key] = torch.full((), -1, dtype=torch.int8, pin_memory=True)
+        if key not in self._crowded:
+            self._crowded[key] = torch.full((), -1, dtype=torch.int8, pin_memory=True)
         self._crowded[key].copy_(crowded.to(torch.int8), non_blocking=True)
 
 

@@ -18,7 +18,6 @@ from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.cluster import InClusters, largest
 from onnxtrain.kernels.fast.cluster_pairs import opened, swapped
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 
@@ -49,7 +48,6 @@ def _gradient(
     N: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     box = opened(P, W // 2)
     tile, part = tl.program_id(0) // P, tl.program_id(0) % P
     across: tl.constexpr = (inner + W - 1) // W

@@ -27,7 +27,6 @@ from onnxtrain.kernels.fast.axis import (
     whole_rows,
 )
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.exchange import (
     board,
     collect,
@@ -69,7 +68,6 @@ def _rows(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     at, mask = whole_rows(rows, columns, WHOLE, R, C)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)
@@ -94,7 +92,6 @@ def _parts(
     S: tl.constexpr,
     B: tl.constexpr,
 ):
-    wait()
     row, part, box = entered(words, PARTS, S)
     column = strewn(part, PARTS, C, B)
     mask = column < columns
@@ -126,7 +123,6 @@ def _columns(
     N: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     number = turn(words) if PARTS > 1 else tl.program_id(0).to(tl.int64)
     tile, part = number // PARTS, (number % PARTS).to(tl.int32)
     across: tl.constexpr = (inner + W - 1) // W

@@ -17,7 +17,6 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import unchanged, widened
 from onnxtrain.kernels.fast.axis import Parts, strewn
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import wait
 from onnxtrain.kernels.fast.exchange import entered, of_row
 from onnxtrain.kernels.fast.held import ends_of
 from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
@@ -91,7 +90,6 @@ def _forward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     x += base
     y += base
@@ -128,7 +126,6 @@ def _backward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     dx += base
     dy += base
@@ -191,7 +188,6 @@ def _forward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     x += base
     y += base
@@ -225,7 +221,6 @@ def _backward(
     B: tl.constexpr,
     W: tl.constexpr,
 ):
-    wait()
     row, part, box, base, at, whole, end, cut = _part(words, columns, PARTS, C, S, B, W)
     dx += base
     dy += base

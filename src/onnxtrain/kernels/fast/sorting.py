@@ -13,7 +13,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.counters import come, leave
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.order import put_in_order
 from onnxtrain.kernels.fast.scratch import MEMORY
@@ -41,6 +41,7 @@ class Sorted(NamedTuple):
         edges: Memory for so many float32 numbers as were asked for.
         marks: Where among the numbers it begins that each row has a 1 if it is an index.
         uncleared: So many rows, the first ones, still have to be cleared.
+        is_ours: Whether a launch of ours was the last thing that was done for it.
     """
 
     words: Tensor
@@ -48,6 +49,7 @@ class Sorted(NamedTuple):
     edges: Tensor
     marks: int
     uncleared: int
+    is_ours: bool = True
 
 
 @triton.jit
@@ -126,7 +128,6 @@ def _sort(
     C: tl.constexpr,
 ):
     """Steps of a sort; programs beyond clear rows."""
-    wait()
     # all programs have begun when what follows takes its place, so it does not keep one from that
     announce()
     sorters = programs if FROM < TO else 0

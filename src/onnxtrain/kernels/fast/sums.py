@@ -16,7 +16,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.columns import WRITING, in_whole_strips, strips_of
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, wait
+from onnxtrain.kernels.fast.early import announce
 from onnxtrain.kernels.fast.shares import MEMORY
 
 MOST_PARTS = 4
@@ -39,7 +39,6 @@ def _side_by_side(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     part = tl.program_id(0) // strips
     source = first_part
     if part == 1:
@@ -76,7 +75,6 @@ def _dropped(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    wait()
     column = tl.program_id(0) * C + tl.arange(0, C)
     fits = column < columns
     total = tl.zeros((R, C), tl.float32)
