@@ -122,6 +122,14 @@ def test_windows_of_padding_alone_hand_no_gradient_on(window, opset, order) -> N
     assert torch.equal(ours, expected)
 
 
+@pytest.mark.gpu
+def test_one_channel_that_is_the_last_axis_in_memory() -> None:
+    """Of float64, which torch reads where no such number may begin if channels are last."""
+    x = torch.arange(4.0, dtype=torch.float64, device="cuda").as_strided((1, 1, 2, 2), (4, 1, 2, 1))
+    y, where = max_pool(x, kernel_shape=[2, 2], wanted=(True, True))
+    assert y.flatten().tolist() == [3] and where is not None and where.flatten().tolist() == [3]
+
+
 def test_shared_maxima_add_up() -> None:
     dy = torch.tensor([[[3.0, 4.0, 5.0]]], dtype=torch.float16)
     indices = torch.tensor([[[1, 1, 3]]])

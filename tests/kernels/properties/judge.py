@@ -92,6 +92,7 @@ def judge(
     *,
     exact: bool = True,
     terms: Callable[..., Any] | None = None,
+    work: torch.dtype | None = None,
 ) -> list[Any]:
     """Assert all that must hold of a row in a type; gives the outputs for contiguous inputs.
 
@@ -103,11 +104,12 @@ def judge(
         exact: Whether the layout must not change a single bit of the results.
         terms: Like the row's reference, but gives for each output the magnitude of the terms that
             are summed. Where they cancel, rounding is relative to them and not to the result.
+        work: In which the terms are computed, if not in the type under test.
     """
     inputs = draw(case, dtype)
     note(f"{case} {dict(case.attributes)} {inputs}")
     call = claims.recorded(case, inputs, device=device)
-    allowed = _own_errors(case, dtype, inputs, terms)
+    allowed = _own_errors(case, dtype, inputs, terms, work or to_torch(dtype))
     with poisoned():
         results = call.run(call.inputs())
         _check_values(case, inputs, results, allowed)
@@ -144,13 +146,17 @@ def _run_placed(call: claims.Call, layout: int) -> list[Any]:
 
 
 def _own_errors(
-    case: Case, dtype: DataType, inputs: Sequence[Any], terms: Callable[..., Any] | None
+    case: Case,
+    dtype: DataType,
+    inputs: Sequence[Any],
+    terms: Callable[..., Any] | None,
+    work: torch.dtype,
 ) -> list[float]:
     """The error that torch makes, at least one rounding of the largest term."""
     found = own_errors(case, dtype, inputs)
     if terms is None:
         return found
-    step = torch.finfo(to_torch(dtype)).eps
+    step = torch.finfo(work).eps
     sizes = truth(dataclasses.replace(case, reference=terms), inputs)
     return [max(own, step * _largest(size)) for own, size in zip(found, sizes, strict=True)]
 

@@ -2,8 +2,7 @@
 
 A GPU of compute capability 9 has the programs of such a launch begin when the last ones before it
 end, or as soon as all of these have announced it; they wait there until everything before them is
-written. That is so only right behind another kernel: copies and zeros, which a stream would wait
-for, are not waited for then.
+written. That is promised right behind another kernel, and not behind a copy or zeros.
 """
 
 from __future__ import annotations

@@ -279,7 +279,11 @@ def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tupl
     options = (kernel_, strides, padding, dilations, ceil_mode)
     if x.ndim == 5:
         return torch.ops.aten.max_pool3d_with_indices(x, *options)  # type: ignore[no-any-return]
-    y, indices = torch.ops.aten.max_pool2d_with_indices(_as_2d(x), *options)
+    x2d = _as_2d(x)
+    if x.is_cuda and x.dtype is torch.float64:
+        # with channels last torch has these behind as many 32-bit numbers, which may be odd
+        x2d = x2d.contiguous()
+    y, indices = torch.ops.aten.max_pool2d_with_indices(x2d, *options)
     return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
 
 
