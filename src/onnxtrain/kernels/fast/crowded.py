@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,8 +13,8 @@ from onnxtrain.kernels.fast.early import right_behind, wait
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.order import put_in_order
 from onnxtrain.kernels.fast.runs import add_runs, span_of
-from onnxtrain.kernels.fast.scratch import MEMORY, Scratch
-from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, Plan, Room, in_steps, plan_of
+from onnxtrain.kernels.fast.scratch import MEMORY
+from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, in_steps, plan_of
 
 COLUMNS = {2: 1024, 4: 512}
 """Columns of a program, by the bytes of an element."""
@@ -131,44 +129,15 @@ def _long_runs(
             tl.store(tallies, 0)
 
 
-class Sizes(NamedTuple):
-    """Of sums of long runs: columns of a program, rows of a span, strips, spans, and the sort."""
-
-    width: int
-    span: int
-    strips: int
-    spans: int
-    plan: Plan
-
-    @classmethod
-    def of(cls, values: Tensor, rows: int) -> Sizes:
-        """For values with a row each, of so many rows."""
-        total, columns = values.shape
-        width, span = min(power(columns), COLUMNS[values.dtype.itemsize]), span_of(total, rows)
-        plan = plan_of(total, rows, 0, values.device)
-        return cls(width, span, cdiv(columns, width), cdiv(total, span), plan)
-
-    @property
-    def room(self) -> Room:
-        """What the sort needs."""
-        return self.plan.room(self.spans * self.strips)
-
-
-def memory_for(values: Tensor, out: Tensor) -> Scratch:
-    """What the launch needs; some of it may have to be cleared, so this comes before all others."""
-    sizes = Sizes.of(values, len(out))
-    words, numbers = sizes.room[:2]
-    return MEMORY.of((words, numbers, sizes.spans * 2 * values.shape[1]), values.device)
-
-
-def sum_crowded(
-    indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor, memory: Scratch
-) -> None:
+def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> None:
     """Sums of rows that more than a chunk of indices name, if there are any; then clear tallies."""
     (rows, columns), total, device = out.shape, len(values), values.device
-    sizes = Sizes.of(values, rows)
-    plan, room = sizes.plan, sizes.room
-    pieces = sizes.strips * (sizes.spans + cdiv(total, runs.CHUNK))
+    width, span = min(power(columns), COLUMNS[values.dtype.itemsize]), span_of(total, rows)
+    strips, spans = cdiv(columns, width), cdiv(total, span)
+    plan = plan_of(total, rows, 0, device)
+    room = plan.room(spans * strips)
+    memory = MEMORY.of((room.words, room.numbers, spans * 2 * columns), device)
+    pieces = strips * (spans + cdiv(total, runs.CHUNK))
     programs = max(plan.programs, min(pieces, TOGETHER * multiprocessors(device)))
     for begin, end in in_steps(plan.passes + 2):
         _long_runs[(programs,)](
@@ -190,10 +159,10 @@ def sum_crowded(
             end,
             *plan.cut,
             runs.CHUNK,
-            sizes.span,
-            min(power(sizes.spans), runs.FIRSTS),
+            span,
+            min(power(spans), runs.FIRSTS),
             runs.JOINED,
-            sizes.width,
+            width,
             num_warps=WARPS,
             maxnreg=REGISTERS,
             **right_behind(device),

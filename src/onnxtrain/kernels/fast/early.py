@@ -2,7 +2,7 @@
 
 A GPU of compute capability 9 has the programs of such a launch begin when the last ones before it
 end, or as soon as all of these have announced it; they wait there until everything before them is
-written. That is promised right behind another kernel, and not behind a copy or zeros.
+written. Behind a copy or zeros it is a launch like any other.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ CAPABILITY = (9, 0)
 
 @functools.cache
 def right_behind(device: torch.device) -> dict[str, int]:
-    """Options of a launch behind one of ours, with nothing of torch's between them.
-
-    Its kernel must wait before it does anything else.
-    """
+    """Options of a launch that follows another one of ours: its kernel waits first of all."""
     known = not interpreted() and torch.cuda.get_device_capability(device) >= CAPABILITY
     return {"launch_pdl": True} if known else {}
 

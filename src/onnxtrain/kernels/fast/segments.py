@@ -124,7 +124,7 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         width,
         CLEARED,
         num_warps=WARPS[size],
-        **(right_behind(values.device) if found.is_ours else {}),
+        **right_behind(values.device),
     )
     if not ranking.takes(total, count):
         slots.look(indices, found.words, count)
@@ -142,4 +142,4 @@ def _in_order(indices: Tensor, rows: int, cleared: Tensor | None, spare: int, ed
     ascending, positions = indices.remainder(rows).long().sort(stable=True)
     zeros = torch.zeros(spare, dtype=torch.int32, device=device)
     memory = torch.empty(edges, dtype=torch.float32, device=device)
-    return Sorted((ascending << 32) | positions, zeros, memory, 0, 0, False)
+    return Sorted((ascending << 32) | positions, zeros, memory, 0, 0)

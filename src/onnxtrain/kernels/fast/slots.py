@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import runs
 from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.crowded import FRONT, memory_for, sum_crowded
+from onnxtrain.kernels.fast.crowded import FRONT, sum_crowded
 from onnxtrain.kernels.fast.early import announce, right_behind, wait
 from onnxtrain.kernels.fast.launch import cdiv, power
 from onnxtrain.kernels.fast.order import wrapped
@@ -175,12 +175,10 @@ def _few(
 
 def sum_rows(indices: Tensor, values: Tensor, out: Tensor) -> None:
     """Write the sums of values by their rows, of which few have more indices than slots."""
-    # nothing that has to be cleared may come between the launches
-    memory = memory_for(values, out)
     tallies = TALLIES.of(FRONT.value + len(out), values.device)
     try:
         _sum_few(indices, values, out, tallies)
-        sum_crowded(indices, values, out, tallies, memory)
+        sum_crowded(indices, values, out, tallies)
     except BaseException:
         TALLIES.forget()
         raise

@@ -41,7 +41,6 @@ class Sorted(NamedTuple):
         edges: Memory for so many float32 numbers as were asked for.
         marks: Where among the numbers it begins that each row has a 1 if it is an index.
         uncleared: So many rows, the first ones, still have to be cleared.
-        is_ours: Whether a launch of ours was the last thing that was done for it.
     """
 
     words: Tensor
@@ -49,7 +48,6 @@ class Sorted(NamedTuple):
     edges: Tensor
     marks: int
     uncleared: int
-    is_ours: bool = True
 
 
 @triton.jit
