@@ -76,7 +76,7 @@ CHAINS = {
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("recorded", [False, True], ids=["called", "recorded"])
 def test_launches_see_what_was_copied_before_them(chain: str, recorded: bool) -> None:
     """Copies and zeros are waited for by the first launch, in order and in every replay."""
     torch.manual_seed(0)
