@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.errors import FeedError
 from onnxtrain.kernels.dtypes import from_torch, tensor_of, text_of, to_torch
-from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.ort_value import OrtValue, is_ort_value
 from onnxtrain.runtime.plan import Argument
 from onnxtrain.types import DataType, dtype_name, type_string
 
@@ -103,8 +103,8 @@ def _check_mapping(feeds: object) -> None:
 def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
     if isinstance(value, (torch.Tensor, dict)):
         return value
-    if isinstance(value, OrtValue):
-        return value.raw()
+    if is_ort_value(value):
+        return OrtValue(value).raw()
     if value is None:
         raise FeedError(f"input '{argument.name}' is None, but the graph needs a value")
     if isinstance(value, np.ndarray):
@@ -129,12 +129,23 @@ def _plain(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any
     try:
         if dtype is None or dtype == DataType.STRING:
             return np.asarray(value)
-        return np.asarray(value, dtype=dtype.numpy())
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value, dtype=dtype.numpy())
+        _check_whole(value, array)
+        return array
+    except (TypeError, ValueError, OverflowError) as error:
         raise FeedError(
             f"cannot take a {type(value).__name__} for input '{argument.name}' "
             f"of type {type_string(type_)}: {error}"
         ) from None
+
+
+def _check_whole(value: Any, array: Any) -> None:
+    """Refuse numbers that lost their fraction when they became whole ones."""
+    if array.dtype.kind not in "iu":
+        return
+    given = np.asarray(value)
+    if given.dtype.kind == "f" and (lost := given[given != array]).size:
+        raise ValueError(f"{lost[0]} is no whole number")
 
 
 def _check_type(argument: Argument, type_: ir.TypeProtocol | None, tensor: Any) -> None:

@@ -19,7 +19,7 @@ from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import complete, prepare
 from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
 from onnxtrain.runtime.options import SessionOptions
-from onnxtrain.runtime.ort_value import OrtValue, device_of
+from onnxtrain.runtime.ort_value import OrtValue, device_of, is_ort_value
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
 from onnxtrain.training.copies import Copies
 from onnxtrain.training.runner import Runner, user_inputs, user_outputs
@@ -154,7 +154,8 @@ class Module:
     def __call__(self, *inputs: Any) -> Any:
         """One step: forward, and in training mode backward; gradients are added up.
 
-        Numpy arrays give numpy arrays, OrtValues and torch tensors give their own kind.
+        Numpy arrays give numpy arrays, OrtValues (also those of onnxruntime) give OrtValues, and
+        torch tensors give torch tensors.
         """
         runner = self.runner()
         if self.training:
@@ -251,10 +252,11 @@ class Module:
         """Overwrite the parameters from one buffer, the inverse of the above.
 
         Raises:
-            ParameterError: if the buffer has another size; nothing is changed then.
+            ParameterError: if the buffer has another size, or holds no real numbers; nothing is
+                changed then.
             CheckpointError: if the state is nominal and only trainable parameters are given.
         """
-        flat = buffer.torch() if isinstance(buffer, OrtValue) else torch.as_tensor(buffer)
+        flat = _flat(buffer)
         items = self.parameters_in_order(trainable_only)
         sizes = [math.prod(self._shape(p)) for p in items]
         if flat.numel() != sum(sizes):
@@ -293,6 +295,25 @@ class Module:
         save_model(extract(model, graph_output_names, values), inference_model_uri)
 
 
+def _flat(buffer: Any) -> torch.Tensor:
+    """The tensor of a buffer of any kind.
+
+    Raises:
+        ParameterError: if it holds no real numbers.
+    """
+    try:
+        wrapped = is_ort_value(buffer)
+        flat = OrtValue(buffer).torch() if wrapped else torch.as_tensor(buffer)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError(
+            f"cannot copy a {type(buffer).__name__} to the parameters: {error}\n"
+            "  give an OrtValue or an array, as get_contiguous_parameters has it"
+        ) from None
+    if flat.is_complex():
+        raise ParameterError(f"cannot copy {flat.dtype} to the parameters, which are real numbers")
+    return flat
+
+
 def _check_kinds(state: Any, options: Any) -> None:
     if not isinstance(state, CheckpointState):
         raise OptionError(
@@ -300,7 +321,10 @@ def _check_kinds(state: Any, options: Any) -> None:
             "  give  CheckpointState.load_checkpoint(path)"
         )
     if options is not None and not isinstance(options, SessionOptions):
-        raise OptionError(f"session_options are SessionOptions or None, not {options!r}")
+        raise OptionError(
+            f"session_options are SessionOptions of onnxtrain or None, not {options!r}\n"
+            "  give  onnxtrain.SessionOptions()"
+        )
 
 
 def _check_state(state: CheckpointState, model: ir.Model) -> None:
@@ -357,7 +381,7 @@ def _like(inputs: Sequence[Any], value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     arrays = any(isinstance(item, np.ndarray) for item in inputs)
-    if not arrays and any(isinstance(item, OrtValue) for item in inputs):
+    if not arrays and any(map(is_ort_value, inputs)):
         return OrtValue(value)
     if any(isinstance(item, torch.Tensor) for item in inputs):
         return value
