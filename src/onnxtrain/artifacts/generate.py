@@ -23,7 +23,7 @@ from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
-from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
+from onnxtrain.onnxblock.onnxblock import as_tuple, in_order, warn_of
 from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.patch import patched
@@ -110,6 +110,11 @@ def generate_artifacts(
     if not isinstance(prefix, str):
         raise RuntimeError(f"prefix must be a string, got {type(prefix).__name__}")
     optimizer_block = _optimizer_block(optimizer)
+    if optimizer_block is not None and not trainable:
+        raise RuntimeError(
+            "an optimizer needs parameters to train\n"
+            "  name them in requires_grad, or give no optimizer"
+        )
     compute = narrow_type(precision)
     proto = _proto(model)
     source = load_model(proto)
@@ -127,7 +132,7 @@ def generate_artifacts(
         outputs = [*as_tuple(block, block(*names)), *(additional_output_names or ())]
         forward = accessor.model
     _check_loss(proto, forward)
-    frozen = _known(forward, trainable, frozen)
+    trainable, frozen = in_order(forward, trainable), _known(forward, trainable, frozen)
     added = frozenset(node.name for node in forward.graph.node) - own
     training, evaluation = build_training_models(
         forward,
