@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from onnxtrain import OrtValue
-from onnxtrain.errors import ParameterError
-from training.small import batch_of, load_module, model_of, normal, write_artifacts
+from onnxtrain.api import Module
+from onnxtrain.errors import CheckpointError, ParameterError
+from training.small import batch_of, load_module, mlp, model_of, normal, write_artifacts
 
 X, LABELS = batch_of().values()
 
@@ -62,3 +64,14 @@ def test_what_is_no_buffer_is_refused(module, buffer):
     with pytest.raises(ParameterError, match="cannot copy"):
         module.copy_buffer_to_parameters(buffer)
     np.testing.assert_array_equal(module.get_contiguous_parameters().numpy(), before)
+
+
+def test_an_evaluation_model_of_another_model_is_refused(folder, module, tmp_path):
+    wider = mlp()
+    for tensor in wider.graph.initializer:
+        shape = [6 if size == 5 else size for size in tensor.dims]
+        tensor.CopyFrom(onnx.numpy_helper.from_array(normal(*shape), tensor.name))
+    other = write_artifacts(tmp_path, wider)
+    told = r"'fc1.weight' has shape \[5, 4\], the evaluation model declares \[6, 4\]"
+    with pytest.raises(CheckpointError, match=told):
+        Module(folder / "training_model.onnx", module.state, other / "eval_model.onnx")
