@@ -194,6 +194,16 @@ def test_gradients_are_in_the_order_of_the_parameters(names, tmp_path):
     assert [v.name for v in graph.output][-4:] == [f"{n}_grad.accumulation.out" for n in WEIGHTS]
 
 
+def test_models_without_trained_parameters_take_the_switch_too(tmp_path):
+    """1.19.2 feeds it to every training model, and refuses one without it."""
+    given = {"requires_grad": None, "frozen_params": list(WEIGHTS), "optimizer": None}
+    module = load_module(write_artifacts(tmp_path, **given))
+    inputs = onnx.load(tmp_path / "training_model.onnx").graph.input
+    assert [value.name for value in inputs] == ["x", "labels", *WEIGHTS, "lazy_reset_grad"]
+    batch = batch_of().values()
+    np.testing.assert_array_equal(module(*batch)[0], module.eval()(*batch)[0])
+
+
 def test_an_optimizer_needs_parameters_to_train(tmp_path):
     with pytest.raises(RuntimeError, match=r"(?s)parameters to train.*name them in requires_grad"):
         write_artifacts(tmp_path, requires_grad=None)
