@@ -40,6 +40,10 @@ def test_arguments_come_in_the_order_of_the_plan() -> None:
             {"x": np.full((2, 3), "1"), "k": k()},
             r"'x' must be tensor\(float\), got tensor\(string\)",
         ),
+        (
+            {"x": np.ones((2, 3), object), "k": k()},
+            r"(?s)'x' must be tensor\(float\), got an array of Python objects.*astype\('float32'\)",
+        ),
         ({"x": x(2, 3), "k": k().int()}, r"'k' must be tensor\(int64\), got tensor\(int32\)"),
         ({"x": x(3), "k": k()}, r"'x' must have shape \[N, 3\], got \[3\]"),
         ({"x": x(2, 3, 1), "k": k()}, r"'x' must have shape \[N, 3\], got \[2, 3, 1\]"),

@@ -14,7 +14,7 @@ from onnxtrain.errors import FeedError
 from onnxtrain.kernels.dtypes import from_torch, tensor_of, text_of, to_torch
 from onnxtrain.runtime.ort_value import OrtValue, is_ort_value
 from onnxtrain.runtime.plan import Argument
-from onnxtrain.types import DataType, dtype_name, type_string
+from onnxtrain.types import FIXED, DataType, dtype_name, type_string
 
 
 class Feeds:
@@ -108,10 +108,21 @@ def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> An
     if value is None:
         raise FeedError(f"input '{argument.name}' is None, but the graph needs a value")
     if isinstance(value, np.ndarray):
+        _check_no_objects(argument, type_, value)
         return _from_array(argument, value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return from_dlpack(value)
     return _from_array(argument, _plain(argument, type_, value))
+
+
+def _check_no_objects(argument: Argument, type_: ir.TypeProtocol | None, array: Any) -> None:
+    """Refuse arrays of Python objects for numbers: no type can be told from them."""
+    if array.dtype.kind == "O" and isinstance(type_, ir.TensorType) and type_.dtype in FIXED:
+        wanted = np.dtype(type_.dtype.numpy()).name
+        raise FeedError(
+            f"input '{argument.name}' must be {type_string(argument.type)}, got an array of Python "
+            f"objects\n  convert it with astype('{wanted}')"
+        )
 
 
 def _from_array(argument: Argument, array: Any) -> Any:

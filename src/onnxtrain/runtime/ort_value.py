@@ -203,7 +203,10 @@ def _raw_of(value: Any) -> Tensors:
 def _tensor_of(array: Any) -> torch.Tensor:
     array = np.asarray(array)
     if array.dtype.kind in "OUS":
-        raise FeedError("an OrtValue holds numbers, not text\n  feed arrays of strings themselves")
+        raise FeedError(
+            "an OrtValue holds numbers, not text or Python objects\n"
+            "  feed arrays of strings themselves, convert objects with astype"
+        )
     try:
         return tensor_of(array)
     except TypeError as error:
