@@ -194,6 +194,34 @@ def test_gradients_are_in_the_order_of_the_parameters(names, tmp_path):
     assert [v.name for v in graph.output][-4:] == [f"{n}_grad.accumulation.out" for n in WEIGHTS]
 
 
+@pytest.mark.parametrize(
+    "argument", ["requires_grad", "frozen_params", "loss_input_names", "additional_output_names"]
+)
+def test_tensors_are_no_names(argument, tmp_path):
+    given = {argument: list(mlp().graph.initializer)}
+    with pytest.raises(RuntimeError, match=f"{argument}: give a list of names, not of TensorProto"):
+        write_artifacts(tmp_path, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("count", "given"), [(3, "'y0', 'y1', 'y2'"), (1, "'y0'")])
+def test_a_loss_is_given_as_many_values_as_it_takes(count, given, tmp_path):
+    class Product(onnxblock.Block):
+        def build(self, first, second):
+            product = onnxblock.blocks.Mul()(first, second)
+            return onnxblock.blocks.ReduceMean(keepdims=False)(product)
+
+    model = heads(count, rank=2)
+    told = rf"(?s)Product takes \(first, second\), but is given {given}.*loss_input_names"
+    options = {"loss": Product(), "requires_grad": ["w0"], "frozen_params": None}
+    options["additional_output_names"] = None
+    with pytest.raises(TypeError, match=told):
+        write_artifacts(tmp_path, model, **options)
+    assert not list(tmp_path.iterdir())
+    write_artifacts(tmp_path, model, **options, loss_input_names=["y0", "y0"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+
+
 def test_models_without_trained_parameters_take_the_switch_too(tmp_path):
     """1.19.2 feeds it to every training model, and refuses one without it."""
     given = {"requires_grad": None, "frozen_params": list(WEIGHTS), "optimizer": None}
