@@ -53,3 +53,16 @@ def test_modules_of_the_training_api() -> None:
     ):
         found = importlib.import_module(f"onnxtrain.api.{module}")
         assert getattr(found, name) is getattr(onnxtrain.api, name)
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        ("loss", ["BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss"]),
+        ("optim", ["SGD", "AdamW", "AdamWOptimizer", "ClipGradNorm", "SGDOptimizer"]),
+    ],
+)
+def test_modules_inside_of_onnxblock(package: str, names: list[str]) -> None:
+    public = importlib.import_module(f"onnxtrain.onnxblock.{package}")
+    inner = importlib.import_module(f"onnxtrain.onnxblock.{package}.{package}")
+    assert all(getattr(inner, name) is getattr(public, name) for name in names)

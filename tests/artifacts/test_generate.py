@@ -10,8 +10,17 @@ import pytest
 from onnxtrain import artifacts, onnxblock, optim
 from onnxtrain.api import CheckpointState
 from onnxtrain.errors import LossError, ParameterError
-from training.small import batch_of, load_module, mlp, model_of, normal, write_artifacts
+from training.small import (
+    WEIGHTS,
+    batch_of,
+    load_module,
+    mlp,
+    model_of,
+    normal,
+    write_artifacts,
+)
 
+W = normal(4, 3)
 FILES = ["checkpoint", "eval_model.onnx", "optimizer_model.onnx", "training_model.onnx"]
 OUTPUTS = {"ContrastiveLoss": 2, "CosineEmbeddingLoss": 2, "InfoNCELoss": 2, "TripletMarginLoss": 3}
 
@@ -147,10 +156,85 @@ def test_frozen_parameters_that_the_model_does_not_have_are_left_out(tmp_path):
 def test_a_loss_that_does_not_fit_is_refused_before_anything_is_written(tmp_path):
     body = "(float[N,4] x) => (float[N,3] y, float[N,2] z) { y = MatMul(x, w) z = MatMul(x, v) }"
     model = model_of(body, {"w": normal(4, 3), "v": normal(4, 2)})
-    with pytest.raises(LossError, match=r"the loss does not fit the model: .*Incompatible dim"):
+    told = r"target 'z' has shape \[N, 2\] and prediction 'y' \[N, 3\]: the loss cannot compare"
+    with pytest.raises(LossError, match=told):
         artifacts.generate_artifacts(
             model, ["w", "v"], loss=artifacts.LossType.MSELoss, artifact_directory=tmp_path
         )
+
+    class Product(onnxblock.Block):
+        def build(self, y, z):
+            return onnxblock.blocks.ReduceMean(keepdims=False)(onnxblock.blocks.Mul()(y, z))
+
+    with pytest.raises(LossError, match=r"the loss does not fit the model: .*Incompatible dim"):
+        artifacts.generate_artifacts(model, ["w", "v"], loss=Product(), artifact_directory=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_whose_name_the_model_has_for_its_scores(tmp_path):
+    model = model_of("(float[N,4] x) => (float[N,3] labels) { labels = MatMul(x, w) }", {"w": W})
+    given = {"loss": artifacts.LossType.CrossEntropyLoss, "artifact_directory": tmp_path}
+    told = r"(?s)whole numbers, but 'labels' of the model is float.*\['labels', 'truth'\]"
+    with pytest.raises(LossError, match=told):
+        artifacts.generate_artifacts(model, ["w"], **given)
+    assert not list(tmp_path.iterdir())
+    artifacts.generate_artifacts(model, ["w"], **given, loss_input_names=["labels", "truth"])
+    assert load_module(tmp_path).input_names() == ["x", "truth"]
+
+
+@pytest.mark.parametrize("names", [WEIGHTS[::-1], set(WEIGHTS)], ids=["reversed", "set"])
+def test_gradients_are_in_the_order_of_the_parameters(names, tmp_path):
+    folder = write_artifacts(tmp_path, requires_grad=names, frozen_params=None)
+    graph = onnx.load(folder / "training_model.onnx").graph
+    assert [v.name for v in graph.input][2:] == [
+        *WEIGHTS,
+        *(f"{name}_grad.accumulation.buffer" for name in WEIGHTS),
+        "lazy_reset_grad",
+    ]
+    assert [v.name for v in graph.output][-4:] == [f"{n}_grad.accumulation.out" for n in WEIGHTS]
+
+
+@pytest.mark.parametrize(
+    "argument", ["requires_grad", "frozen_params", "loss_input_names", "additional_output_names"]
+)
+def test_tensors_are_no_names(argument, tmp_path):
+    given = {argument: list(mlp().graph.initializer)}
+    with pytest.raises(RuntimeError, match=f"{argument}: give a list of names, not of TensorProto"):
+        write_artifacts(tmp_path, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("count", "given"), [(3, "'y0', 'y1', 'y2'"), (1, "'y0'")])
+def test_a_loss_is_given_as_many_values_as_it_takes(count, given, tmp_path):
+    class Product(onnxblock.Block):
+        def build(self, first, second):
+            product = onnxblock.blocks.Mul()(first, second)
+            return onnxblock.blocks.ReduceMean(keepdims=False)(product)
+
+    model = heads(count, rank=2)
+    told = rf"(?s)Product takes \(first, second\), but is given {given}.*loss_input_names"
+    options = {"loss": Product(), "requires_grad": ["w0"], "frozen_params": None}
+    options["additional_output_names"] = None
+    with pytest.raises(TypeError, match=told):
+        write_artifacts(tmp_path, model, **options)
+    assert not list(tmp_path.iterdir())
+    write_artifacts(tmp_path, model, **options, loss_input_names=["y0", "y0"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+
+
+def test_models_without_trained_parameters_take_the_switch_too(tmp_path):
+    """1.19.2 feeds it to every training model, and refuses one without it."""
+    given = {"requires_grad": None, "frozen_params": list(WEIGHTS), "optimizer": None}
+    module = load_module(write_artifacts(tmp_path, **given))
+    inputs = onnx.load(tmp_path / "training_model.onnx").graph.input
+    assert [value.name for value in inputs] == ["x", "labels", *WEIGHTS, "lazy_reset_grad"]
+    batch = batch_of().values()
+    np.testing.assert_array_equal(module(*batch)[0], module.eval()(*batch)[0])
+
+
+def test_an_optimizer_needs_parameters_to_train(tmp_path):
+    with pytest.raises(RuntimeError, match=r"(?s)parameters to train.*name them in requires_grad"):
+        write_artifacts(tmp_path, requires_grad=None)
     assert not list(tmp_path.iterdir())
 
 

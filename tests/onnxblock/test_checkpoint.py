@@ -73,3 +73,28 @@ def test_parameter_of_another_shape(perceptron: onnx.ModelProto, tmp_path: pathl
     with pytest.raises(CheckpointError, match="parameter 'w2'"):
         onnxblock.load_checkpoint_to_model(tmp_path / "checkpoint", model)
     assert model.SerializeToString(deterministic=True) == before
+
+
+def test_parameters_may_be_any_two_collections(
+    perceptron: onnx.ModelProto, tmp_path: pathlib.Path
+) -> None:
+    trainable, frozen = split(perceptron)
+    given: Any = [iter(trainable), tuple(frozen)]
+    onnxblock.save_checkpoint(given, tmp_path / "c")
+    assert list(odtc.read_checkpoint(tmp_path / "c").trainable) == ["w1", "b1", "w2"]
+
+
+def test_what_is_no_pair_of_lists_is_refused(
+    perceptron: onnx.ModelProto, tmp_path: pathlib.Path
+) -> None:
+    tensors = list(perceptron.graph.initializer)
+    for wrong in (tensors, tensors[:2], tensors[0], None, ([np.zeros(2)], [])):
+        with pytest.raises(TypeError, match=r"(?s)no pair of lists.*give \(trainable, frozen\)"):
+            onnxblock.save_checkpoint(wrong, tmp_path / "c")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_is_no_model(perceptron: onnx.ModelProto, tmp_path: pathlib.Path) -> None:
+    onnxblock.save_checkpoint(split(perceptron), tmp_path / "c")
+    with pytest.raises(TypeError, match=r"(?s)into a str.*onnx.load\(path\)"):
+        onnxblock.load_checkpoint_to_model(tmp_path / "c", "model.onnx")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxtrain import onnxblock
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import LossError, ModelError
 from onnxtrain.onnxblock import loss
 
 TYPES = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16]
@@ -231,6 +231,14 @@ def test_an_existing_target_of_another_shape_is_told(shape: Any, echo: Any, forw
     told = f"target 'z' has shape {shown} and prediction 'y' [b, 4]: the loss broadcasts them"
     with pytest.warns(UserWarning, match=re.escape(told)):
         forward(echo(y=("b", 4), z=shape), loss.MSELoss(), "y", "z")
+
+
+@pytest.mark.parametrize("shape", [("b", 3), (3,), (2, "b", 3)], ids=str)
+def test_an_existing_target_that_never_fits_is_refused(shape: Any, echo: Any) -> None:
+    with warnings.catch_warnings(), onnxblock.base(echo(y=("b", 4), z=shape)):
+        warnings.simplefilter("error")
+        with pytest.raises(LossError, match="the loss cannot compare them"):
+            loss.MSELoss()("y", "z")
 
 
 @pytest.mark.parametrize("shape", [("c", 4), (3, "d")], ids=str)

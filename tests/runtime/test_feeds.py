@@ -40,12 +40,19 @@ def test_arguments_come_in_the_order_of_the_plan() -> None:
             {"x": np.full((2, 3), "1"), "k": k()},
             r"'x' must be tensor\(float\), got tensor\(string\)",
         ),
+        (
+            {"x": np.ones((2, 3), object), "k": k()},
+            r"(?s)'x' must be tensor\(float\), got an array of Python objects.*astype\('float32'\)",
+        ),
         ({"x": x(2, 3), "k": k().int()}, r"'k' must be tensor\(int64\), got tensor\(int32\)"),
         ({"x": x(3), "k": k()}, r"'x' must have shape \[N, 3\], got \[3\]"),
         ({"x": x(2, 3, 1), "k": k()}, r"'x' must have shape \[N, 3\], got \[2, 3, 1\]"),
         ({"x": x(2, 4), "k": k()}, r"'x' must have shape \[N, 3\], got \[2, 4\]"),
         ({"x": None, "k": k()}, "'x' is None, but the graph needs a value"),
         ({"x": "text", "k": k()}, "cannot take a str for input 'x'"),
+        ({"x": x(2, 3), "k": [1, 0.5]}, r"list for input 'k' .*: 0.5 is no whole number"),
+        ({"x": x(2, 3), "k": [1, 2**70]}, "cannot take a list for input 'k'"),
+        ({"x": x(2, 3), "k": [1, float("inf")]}, "cannot take a list for input 'k'"),
         ({"x": np.ones((2, 3), np.float64), "k": k()}, r"got tensor\(double\)"),
     ],
 )
@@ -79,6 +86,10 @@ def test_torch_numpy_dlpack_and_ort_values_are_taken_without_a_copy() -> None:
 def test_numbers_and_lists_take_the_declared_type() -> None:
     first, second = feeds()({"x": [[1, 2, 3]], "k": [4, 5]})
     assert first.dtype == torch.float32 and second.dtype == torch.int64
+
+
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    assert feeds()({"x": x(2, 3), "k": [4.0, np.float32(5)]})[1].tolist() == [4, 5]
 
 
 def test_read_only_arrays_are_copied() -> None:

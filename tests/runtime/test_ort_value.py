@@ -32,6 +32,17 @@ def test_a_value_is_unwrapped_and_wrapped_without_a_copy() -> None:
     assert OrtValue(OrtValue([torch.ones(2)])).is_tensor_sequence()
 
 
+def test_values_of_onnxruntime_are_wrapped_without_a_copy() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="wraps its values")
+    for array in (np.arange(3, dtype=np.float32), np.array([True, False])):
+        other = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        for given in (other, other._ortvalue):
+            value = OrtValue(given)
+            assert value.data_ptr() == other.data_ptr()
+            assert value.data_type() == other.data_type()
+            np.testing.assert_array_equal(value.numpy(), array)
+
+
 def test_dlpack_goes_in_and_out_without_a_copy() -> None:
     tensor = torch.arange(4.0)
     value = OrtValue.from_dlpack(tensor)

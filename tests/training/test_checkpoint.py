@@ -133,6 +133,28 @@ def test_properties_hold_numbers_and_text(state, tmp_path):
     assert "epoch" in repr(again)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (np.array(2.5, np.float32), 2.5),
+        (np.array(3), 3),
+        (np.bool_(True), 1),
+        (torch.tensor(0.25), 0.25),
+        (np.str_("text"), "text"),
+    ],
+)
+def test_a_property_may_be_what_a_step_gives(state, given, kept):
+    state.properties["loss"] = given
+    assert state.properties["loss"] == kept and type(state.properties["loss"]) is type(kept)
+
+
+def test_parameters_and_properties_are_not_replaced_as_a_whole(state):
+    for name in ("parameters", "properties"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(state, name, {})
+    assert len(state.parameters) == 4 and len(state.properties) == 0
+
+
 def test_other_properties_are_a_type_error_and_missing_ones_a_key_error(state):
     with pytest.raises(TypeError, match="property 'list' must be int, float or str"):
         state.properties["list"] = [1]

@@ -111,9 +111,12 @@ def test_a_weight_that_is_used_twice_has_one_summed_gradient():
     assert names(total.outputs) == ["w_grad"]
 
 
-def test_nothing_to_train_gives_a_plain_model():
+def test_nothing_to_train_gives_a_plain_model_with_the_switch():
+    plain = [node.op_type for node in with_loss().graph]
     made = build_models(with_loss(), trainable=[], outputs=["loss"])
-    assert names(made.training.graph.inputs) == ["x", "labels"]
+    assert names(made.training.graph.inputs) == ["x", "labels", "lazy_reset_grad"]
+    assert [node.op_type for node in made.training.graph] == plain
+    assert names(made.training.graph.outputs) == ["loss"]
     assert made.trained == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import os
 import pathlib
 import warnings
@@ -23,7 +24,7 @@ from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction
-from onnxtrain.onnxblock.onnxblock import as_tuple, warn_of
+from onnxtrain.onnxblock.onnxblock import as_tuple, in_order, warn_of
 from onnxtrain.onnxblock.optim.sequences import SEQUENCES_SINCE
 from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.patch import patched
@@ -102,14 +103,22 @@ def generate_artifacts(
 
     Raises:
         RuntimeError: if an argument contradicts another; nothing was written.
+        TypeError: if the loss takes another number of values, or the optimizer is unknown.
         ParameterError: if a parameter to train does not exist or has no value.
         LossError: if the loss does not fit the outputs that it is given.
     """
-    trainable, frozen = _names(requires_grad), _names(frozen_params)
+    trainable = _names("requires_grad", requires_grad)
+    frozen = _names("frozen_params", frozen_params)
+    loss_inputs = _names("loss_input_names", loss_input_names)
     _check_arguments(trainable, frozen, ort_format, custom_op_library, additional_output_names)
     if not isinstance(prefix, str):
         raise RuntimeError(f"prefix must be a string, got {type(prefix).__name__}")
     optimizer_block = _optimizer_block(optimizer)
+    if optimizer_block is not None and not trainable:
+        raise RuntimeError(
+            "an optimizer needs parameters to train\n"
+            "  name them in requires_grad, or give no optimizer"
+        )
     compute = narrow_type(precision)
     proto = _proto(model)
     source = load_model(proto)
@@ -123,11 +132,12 @@ def generate_artifacts(
     own = {node.name for node in proto.graph.node}
     with onnxblock.base(proto) as accessor, accessor.building():
         block = _loss_block(loss)
-        names = _names(loss_input_names) or [output.name for output in proto.graph.output]
+        names = loss_inputs or [output.name for output in proto.graph.output]
+        _check_count(block, names)
         outputs = [*as_tuple(block, block(*names)), *(additional_output_names or ())]
         forward = accessor.model
     _check_loss(proto, forward)
-    frozen = _known(forward, trainable, frozen)
+    trainable, frozen = in_order(forward, trainable), _known(forward, trainable, frozen)
     added = frozenset(node.name for node in forward.graph.node) - own
     training, evaluation = build_training_models(
         forward,
@@ -155,13 +165,37 @@ def generate_artifacts(
         _save(paths.optimizer_model, optimizer_model)
 
 
-def _names(given: Sequence[str] | None) -> list[str]:
+def _names(argument: str, given: Iterable[str] | None) -> list[str]:
     """Names as a list; one string would be taken for as many names as it has letters."""
     if isinstance(given, str):
-        raise RuntimeError(f"give a list of names, not the string {given!r}")
+        raise RuntimeError(f"{argument}: give a list of names, not the string {given!r}")
     if given is not None and not isinstance(given, Iterable):
-        raise RuntimeError(f"give a list of names, not {given!r}")
-    return list(given or ())
+        raise RuntimeError(f"{argument}: give a list of names, not {given!r}")
+    names = [] if given is None else list(given)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise RuntimeError(
+            f"{argument}: give a list of names, not of {type(wrong[0]).__name__}\n"
+            "  as in [tensor.name for tensor in model.graph.initializer]"
+        )
+    return names
+
+
+def _check_count(block: onnxblock.Block, names: Sequence[str]) -> None:
+    """Refuse a loss that takes more or fewer values than it is given.
+
+    Raises:
+        TypeError: if it does.
+    """
+    takes = inspect.signature(block.build)
+    try:
+        takes.bind(*names)
+    except TypeError:
+        raise TypeError(
+            f"{type(block).__name__} takes ({', '.join(takes.parameters)}), but is given "
+            f"{', '.join(map(repr, names))}\n"
+            "  name the values that it shall take in loss_input_names; without it, these are all "
+            "outputs of the model"
+        ) from None
 
 
 def _check_arguments(
@@ -184,6 +218,7 @@ def _check_arguments(
         raise RuntimeError(
             f"additional_output_names must be a list, got {type(additional_output_names).__name__}"
         )
+    _names("additional_output_names", additional_output_names)
 
 
 def _check_trainable(model: onnx.ModelProto, trainable: Sequence[str]) -> None:

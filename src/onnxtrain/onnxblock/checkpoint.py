@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +27,11 @@ def save_checkpoint(
         parameters: such as ``TrainingBlock.parameters()`` gives.
         path_to_checkpoint: the file to write.
         nominal_checkpoint: whether to write names and types only, without values.
+
+    Raises:
+        TypeError: if it is not given two lists of tensors.
     """
-    trainable, frozen = parameters
+    trainable, frozen = _lists(parameters)
     data = odtc.CheckpointData(
         trainable=_arrays(trainable), frozen=_arrays(frozen), nominal=nominal_checkpoint
     )
@@ -40,7 +45,13 @@ def load_checkpoint_to_model(
 
     Raises:
         CheckpointError: if the checkpoint is nominal, or a parameter has another shape or type.
+        TypeError: if it is not given a ``ModelProto``.
     """
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(
+            f"cannot load a checkpoint into a {type(model).__name__}\n"
+            "  give an onnx.ModelProto, such as onnx.load(path), and save it afterwards"
+        )
     data = odtc.read_checkpoint(path_to_checkpoint)
     if data.nominal:
         raise CheckpointError(
@@ -53,6 +64,20 @@ def load_checkpoint_to_model(
         _check_fits(tensor, values[tensor.name])
     for tensor in targets:
         tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
+
+
+def _lists(parameters: Any) -> list[list[onnx.TensorProto]]:
+    """Trainable and frozen tensors of any two collections."""
+    parts: list[list[Any]] = []
+    with contextlib.suppress(TypeError):
+        parts = [list(part) for part in parameters]
+    if len(parts) == 2 and all(isinstance(t, onnx.TensorProto) for part in parts for t in part):
+        return parts
+    raise TypeError(
+        "cannot save a checkpoint of what is no pair of lists of onnx.TensorProto\n"
+        "  give (trainable, frozen), such as TrainingBlock.parameters() or "
+        "(model.graph.initializer, [])"
+    )
 
 
 def _arrays(tensors: Iterable[onnx.TensorProto]) -> dict[str, npt.NDArray[np.generic]]:

@@ -101,9 +101,9 @@ class TrainingBlock(Block):
                 f"  its initializers are {known or 'none'}"
             )
         warn_of([name for name in wanted if not wanted[name] and not exists(model, name)])
-        order = {tensor.name: i for i, tensor in enumerate(model.graph.initializer)}
-        names = sorted(wanted, key=lambda name: order.get(name, len(order)))
-        return [n for n in names if wanted[n]], [n for n in names if not wanted[n] and n in order]
+        names = in_order(model, wanted)
+        kept = {tensor.name for tensor in model.graph.initializer}
+        return [n for n in names if wanted[n]], [n for n in names if not wanted[n] and n in kept]
 
 
 def _differentiate(
@@ -120,6 +120,12 @@ def _differentiate(
         loss_output=outputs[0],
         output_names=outputs,
     )
+
+
+def in_order(model: onnx.ModelProto, names: Iterable[str]) -> list[str]:
+    """Names of parameters, each once: initializers in their order, then other values."""
+    order = {tensor.name: i for i, tensor in enumerate(model.graph.initializer)}
+    return sorted(dict.fromkeys(names), key=lambda name: order.get(name, len(order)))
 
 
 def _tensors(model: onnx.ModelProto, names: Sequence[str]) -> list[onnx.TensorProto]:

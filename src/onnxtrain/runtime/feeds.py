@@ -12,9 +12,9 @@ from torch.utils.dlpack import from_dlpack
 
 from onnxtrain.errors import FeedError
 from onnxtrain.kernels.dtypes import from_torch, tensor_of, text_of, to_torch
-from onnxtrain.runtime.ort_value import OrtValue
+from onnxtrain.runtime.ort_value import OrtValue, is_ort_value
 from onnxtrain.runtime.plan import Argument
-from onnxtrain.types import DataType, dtype_name, type_string
+from onnxtrain.types import FIXED, DataType, dtype_name, type_string
 
 
 class Feeds:
@@ -103,15 +103,26 @@ def _check_mapping(feeds: object) -> None:
 def _tensor(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any:
     if isinstance(value, (torch.Tensor, dict)):
         return value
-    if isinstance(value, OrtValue):
-        return value.raw()
+    if is_ort_value(value):
+        return OrtValue(value).raw()
     if value is None:
         raise FeedError(f"input '{argument.name}' is None, but the graph needs a value")
     if isinstance(value, np.ndarray):
+        _check_no_objects(argument, type_, value)
         return _from_array(argument, value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return from_dlpack(value)
     return _from_array(argument, _plain(argument, type_, value))
+
+
+def _check_no_objects(argument: Argument, type_: ir.TypeProtocol | None, array: Any) -> None:
+    """Refuse arrays of Python objects for numbers: no type can be told from them."""
+    if array.dtype.kind == "O" and isinstance(type_, ir.TensorType) and type_.dtype in FIXED:
+        wanted = np.dtype(type_.dtype.numpy()).name
+        raise FeedError(
+            f"input '{argument.name}' must be {type_string(argument.type)}, got an array of Python "
+            f"objects\n  convert it with astype('{wanted}')"
+        )
 
 
 def _from_array(argument: Argument, array: Any) -> Any:
@@ -129,12 +140,23 @@ def _plain(argument: Argument, type_: ir.TypeProtocol | None, value: Any) -> Any
     try:
         if dtype is None or dtype == DataType.STRING:
             return np.asarray(value)
-        return np.asarray(value, dtype=dtype.numpy())
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value, dtype=dtype.numpy())
+        _check_whole(value, array)
+        return array
+    except (TypeError, ValueError, OverflowError) as error:
         raise FeedError(
             f"cannot take a {type(value).__name__} for input '{argument.name}' "
             f"of type {type_string(type_)}: {error}"
         ) from None
+
+
+def _check_whole(value: Any, array: Any) -> None:
+    """Refuse numbers that lost their fraction when they became whole ones."""
+    if array.dtype.kind not in "iu":
+        return
+    given = np.asarray(value)
+    if given.dtype.kind == "f" and (lost := given[given != array]).size:
+        raise ValueError(f"{lost[0]} is no whole number")
 
 
 def _check_type(argument: Argument, type_: ir.TypeProtocol | None, tensor: Any) -> None:

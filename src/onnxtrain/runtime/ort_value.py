@@ -21,10 +21,13 @@ Tensors = torch.Tensor | list[torch.Tensor]
 
 
 class OrtValue:
-    """A tensor, or a sequence of tensors, on some device; nothing is copied when it is wrapped."""
+    """A tensor, or a sequence of tensors, on some device; nothing is copied when it is wrapped.
 
-    def __init__(self, value: Tensors | OrtValue) -> None:
-        self._value: Tensors = value.raw() if isinstance(value, OrtValue) else value
+    What is wrapped may be another OrtValue, also one of onnxruntime.
+    """
+
+    def __init__(self, value: Tensors | OrtValue | Any) -> None:
+        self._value: Tensors = _raw_of(value)
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -178,10 +181,32 @@ class OrtValue:
         old.copy_(new)
 
 
+def is_ort_value(value: object) -> bool:
+    """Whether a value is an OrtValue: of this package, of onnxruntime, or what that has inside."""
+    if isinstance(value, (torch.Tensor, list)):
+        return False
+    return isinstance(value, OrtValue) or (
+        hasattr(value, "__dlpack__") and hasattr(value, "data_type")
+    )
+
+
+def _raw_of(value: Any) -> Tensors:
+    """What is in an OrtValue, or the value itself; onnxruntime hands over truth values as bytes."""
+    if isinstance(value, OrtValue):
+        return value.raw()
+    if is_ort_value(value):
+        return OrtValue.from_dlpack(value, value.data_type() == "tensor(bool)").raw()
+    tensors: Tensors = value
+    return tensors
+
+
 def _tensor_of(array: Any) -> torch.Tensor:
     array = np.asarray(array)
     if array.dtype.kind in "OUS":
-        raise FeedError("an OrtValue holds numbers, not text\n  feed arrays of strings themselves")
+        raise FeedError(
+            "an OrtValue holds numbers, not text or Python objects\n"
+            "  feed arrays of strings themselves, convert objects with astype"
+        )
     try:
         return tensor_of(array)
     except TypeError as error:

@@ -155,10 +155,10 @@ class Properties:
     def __getitem__(self, name: str) -> int | float | str:
         return self._items[name]
 
-    def __setitem__(self, name: str, value: int | float | str) -> None:
+    def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a property must be a string, not {name!r}")
-        if isinstance(value, (np.integer, np.floating)):
+        if getattr(value, "ndim", None) == 0:  # a number of numpy or torch, such as a loss
             value = value.item()
         if not isinstance(value, (int, float, str)):
             raise TypeError(f"property '{name}' must be int, float or str, not {type(value)}")
@@ -201,9 +201,19 @@ class CheckpointState:
         optimizer: OptimizerState | None = None,
         nominal: bool = False,
     ) -> None:
-        self.parameters = Parameters(parameters, nominal)
-        self.properties = Properties(dict(properties or {}))
+        self._parameters = Parameters(parameters, nominal)
+        self._properties = Properties(dict(properties or {}))
         self.optimizer = optimizer
+
+    @property
+    def parameters(self) -> Parameters:
+        """Parameters by name; values are assigned one by one."""
+        return self._parameters
+
+    @property
+    def properties(self) -> Properties:
+        """The user's own values by name."""
+        return self._properties
 
     @classmethod
     def load_checkpoint(cls, checkpoint_uri: str | os.PathLike[str]) -> CheckpointState:

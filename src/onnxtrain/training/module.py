@@ -13,14 +13,15 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from onnxtrain.errors import CheckpointError, ModelError, OptionError, ParameterError
+from onnxtrain.errors import CheckpointError, ModelError, ParameterError
 from onnxtrain.formats.models import save_model
 from onnxtrain.graph.load import ModelLike, load_model
 from onnxtrain.graph.prepare import complete, prepare
-from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
+from onnxtrain.kernels.dtypes import array_of, to_torch
 from onnxtrain.runtime.options import SessionOptions
-from onnxtrain.runtime.ort_value import OrtValue, device_of
+from onnxtrain.runtime.ort_value import OrtValue, device_of, is_ort_value
 from onnxtrain.training.checkpoint import CheckpointState, Parameter
+from onnxtrain.training.checks import check_declared, check_kinds, check_state
 from onnxtrain.training.copies import Copies
 from onnxtrain.training.runner import Runner, user_inputs, user_outputs
 from onnxtrain.training.scaling import LossScale
@@ -30,7 +31,6 @@ from onnxtrain.transforms.narrow_training import narrow_training
 from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, SCALE_INPUT
-from onnxtrain.types import dtype_name
 
 
 class Module:
@@ -67,7 +67,7 @@ class Module:
         precision: str = "fp32",
     ) -> None:
         narrow = narrow_type(precision)
-        _check_kinds(state, session_options)
+        check_kinds(state, session_options)
         self.training = True
         self._state = state
         self._device = device_of(device)
@@ -78,7 +78,9 @@ class Module:
         train_model = load(train_model_uri)
         self._train_model = complete(train_model) if built else prepare(train_model)
         self._eval_model = None if eval_model_uri is None else load(eval_model_uri)
-        _check_state(state, self._train_model)
+        check_state(state, self._train_model)
+        if self._eval_model is not None:
+            check_declared(state, self._eval_model, "evaluation model")
         self._statistics = moved_statistics(self._train_model)
         if narrow is not None:
             names = {parameter.name for parameter in state.parameters.in_order()}
@@ -154,7 +156,8 @@ class Module:
     def __call__(self, *inputs: Any) -> Any:
         """One step: forward, and in training mode backward; gradients are added up.
 
-        Numpy arrays give numpy arrays, OrtValues and torch tensors give their own kind.
+        Numpy arrays give numpy arrays, OrtValues (also those of onnxruntime) give OrtValues, and
+        torch tensors give torch tensors.
         """
         runner = self.runner()
         if self.training:
@@ -251,10 +254,11 @@ class Module:
         """Overwrite the parameters from one buffer, the inverse of the above.
 
         Raises:
-            ParameterError: if the buffer has another size; nothing is changed then.
+            ParameterError: if the buffer has another size, or holds no real numbers; nothing is
+                changed then.
             CheckpointError: if the state is nominal and only trainable parameters are given.
         """
-        flat = buffer.torch() if isinstance(buffer, OrtValue) else torch.as_tensor(buffer)
+        flat = _flat(buffer)
         items = self.parameters_in_order(trainable_only)
         sizes = [math.prod(self._shape(p)) for p in items]
         if flat.numel() != sum(sizes):
@@ -293,58 +297,23 @@ class Module:
         save_model(extract(model, graph_output_names, values), inference_model_uri)
 
 
-def _check_kinds(state: Any, options: Any) -> None:
-    if not isinstance(state, CheckpointState):
-        raise OptionError(
-            f"the state of a module is a CheckpointState, not {state!r}\n"
-            "  give  CheckpointState.load_checkpoint(path)"
-        )
-    if options is not None and not isinstance(options, SessionOptions):
-        raise OptionError(f"session_options are SessionOptions or None, not {options!r}")
-
-
-def _check_state(state: CheckpointState, model: ir.Model) -> None:
-    """The parameters must be those of the model.
+def _flat(buffer: Any) -> torch.Tensor:
+    """The tensor of a buffer of any kind.
 
     Raises:
-        CheckpointError: if one is missing, too many, or of another type or shape.
+        ParameterError: if it holds no real numbers.
     """
-    inputs = {str(v.name): v for v in model.graph.inputs}
-    buffers = {n.removesuffix(BUFFER_SUFFIX) for n in inputs if n.endswith(BUFFER_SUFFIX)}
-    trained = {p.name for p in state.parameters.in_order(trainable=True)}
-    if missing := sorted(buffers - trained):
-        _refuse(f"it has no trainable parameter {', '.join(map(repr, missing[:8]))}")
-    if unknown := sorted(trained - buffers):
-        _refuse(f"the model does not train its {', '.join(map(repr, unknown[:8]))}")
-    for parameter in state.parameters.in_order():
-        declared = inputs.get(parameter.name)
-        if declared is None:
-            continue
-        dtype = from_torch(parameter.tensor.dtype)
-        if declared.dtype is not None and declared.dtype != dtype:
-            _refuse(
-                f"parameter '{parameter.name}' is {dtype_name(dtype)}, "
-                f"the model declares {dtype_name(declared.dtype)}"
-            )
-        shape = list(parameter.tensor.shape)
-        if not state.parameters.nominal and not _fits(shape, declared.shape):
-            _refuse(
-                f"parameter '{parameter.name}' has shape {shape}, "
-                f"the model declares {[str(d) for d in declared.shape or ()]}"
-            )
-
-
-def _fits(shape: Sequence[int], declared: ir.Shape | None) -> bool:
-    if declared is None:
-        return True
-    return len(shape) == len(declared) and all(
-        not isinstance(want, int) or want == have
-        for want, have in zip(declared, shape, strict=True)
-    )
-
-
-def _refuse(why: str) -> None:
-    raise CheckpointError(f"the checkpoint belongs to another model: {why}")
+    try:
+        wrapped = is_ort_value(buffer)
+        flat = OrtValue(buffer).torch() if wrapped else torch.as_tensor(buffer)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError(
+            f"cannot copy a {type(buffer).__name__} to the parameters: {error}\n"
+            "  give an OrtValue or an array, as get_contiguous_parameters has it"
+        ) from None
+    if flat.is_complex():
+        raise ParameterError(f"cannot copy {flat.dtype} to the parameters, which are real numbers")
+    return flat
 
 
 def _like(inputs: Sequence[Any], value: Any) -> Any:
@@ -357,7 +326,7 @@ def _like(inputs: Sequence[Any], value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     arrays = any(isinstance(item, np.ndarray) for item in inputs)
-    if not arrays and any(isinstance(item, OrtValue) for item in inputs):
+    if not arrays and any(map(is_ort_value, inputs)):
         return OrtValue(value)
     if any(isinstance(item, torch.Tensor) for item in inputs):
         return value

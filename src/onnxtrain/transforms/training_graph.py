@@ -269,9 +269,10 @@ def _yield(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
 
 
 def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
-    """Add each gradient to its buffer as soon as it is there."""
-    if not grads:
-        return
+    """Add each gradient to its buffer as soon as it is there.
+
+    The switch is an input even if there are no gradients: the reference feeds it to every model.
+    """
     reset = ir.val(RESET_INPUT, DataType.BOOL, [1])
     first = len(graph.outputs)
     for count, (name, grad) in enumerate(grads.items()):
@@ -289,7 +290,8 @@ def _accumulate(graph: ir.Graph, grads: Mapping[str, ir.Value]) -> None:
         graph.inputs.append(buffer)
         graph.outputs.append(done)
     graph.inputs.append(reset)
-    graph.opset_imports.setdefault(MS, 1)
+    if grads:
+        graph.opset_imports.setdefault(MS, 1)
 
 
 def _before_cast(grad: ir.Value) -> ir.Value:

@@ -1,4 +1,7 @@
-"""Losses of a prediction and a target of the same shape."""
+"""Losses of a prediction and a target of the same shape.
+
+Cross entropy is imported too: programs for the reference look for all of its losses here.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,20 @@ from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
+from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
 from onnxtrain.onnxblock.loss.ends import checked, reduced, target_of
 from onnxtrain.onnxblock.loss.scores import warn_of_activation
 from onnxtrain.onnxblock.values import element_type
+
+__all__ = [
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "L1Loss",
+    "MSELoss",
+    "SmoothL1Loss",
+]
 
 _SMALLEST = 2.0**-126
 """The smallest float32 with all its digits; below, it depends on the runtime what is 0."""

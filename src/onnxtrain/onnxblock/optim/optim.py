@@ -1,4 +1,7 @@
-"""Optimizer graphs: sequences of parameters and gradients in, a flag that they were updated out."""
+"""Optimizer graphs: sequences of parameters and gradients in, a flag that they were updated out.
+
+Clipping is imported too: programs for the reference look for it here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.numbers import check_betas, check_number
 from onnxtrain.onnxblock.onnxblock import ForwardBlock, Parameters
-from onnxtrain.onnxblock.optim.clip import clipped
+from onnxtrain.onnxblock.optim.clip import ClipGradNorm, clipped
 from onnxtrain.onnxblock.optim.sequences import (
     FIRST_MOMENTS,
     LEARNING_RATE,
@@ -23,6 +26,8 @@ from onnxtrain.onnxblock.optim.sequences import (
     updated,
 )
 from onnxtrain.types import MS, TRAINING
+
+__all__ = ["SGD", "Adam", "AdamW", "AdamWOptimizer", "ClipGradNorm", "SGDOptimizer"]
 
 
 class AdamWOptimizer(Block):
