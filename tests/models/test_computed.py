@@ -2,6 +2,7 @@
 
 import linecache
 import warnings
+from collections.abc import Callable
 
 import followed
 import pytest
@@ -153,6 +154,18 @@ class Zeros(torch.nn.Module):
         return self.layer(x + self.table(getattr(self, self.name)[: x.shape[1]]))
 
 
+class OfItself(torch.nn.Module):
+    """A matrix, made of a parameter and the same once more, transposed."""
+
+    def __init__(self, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.make = make
+        self.matrix = torch.nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.make(self.matrix)
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     return followed.exported(module, torch.rand(2, 4, 8), **options)
 
@@ -174,6 +187,22 @@ def test_results_are_named_with_their_parameters() -> None:
     assert "'add' from 'first', 'second'" in text and "'pow_1' from 'scale'" in text
     assert "layer" not in text and "optimize=False" in text
     assert found.filename == __file__ and "Trainer(" in linecache.getline(__file__, found.lineno)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: w + w.T,
+        lambda w: w - w.T,
+        lambda w: w.triu() + w.triu(1).T,
+    ],
+    ids=["symmetric", "skew", "triangles"],
+)
+def test_sums_of_a_parameter_and_itself_are_named(
+    make: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    (found,) = warned(exported(OfItself(make)))
+    assert "from 'matrix'" in str(found.message)
 
 
 @pytest.mark.parametrize("make", [Results, Moved])

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from followed import exported, follow
 from torch import nn
 
 from onnxtrain import Trainer
@@ -57,3 +58,25 @@ def test_tied_parameters_stay_tied(dynamo: bool, tmp_path: pathlib.Path) -> None
     trainer.save(trained)
     (found,) = onnxruntime.InferenceSession(trained).run(None, {"tokens": tokens.numpy()})
     np.testing.assert_allclose(found, peer(tokens).detach(), rtol=1e-4, atol=1e-5)
+
+
+class Decoder(nn.Module):
+    """A layer and the same one transposed, with a bias of its own that begins with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3, bias=False)
+        self.shift = nn.Parameter(torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(torch.relu(self.layer(x)), self.layer.weight.t(), self.shift)
+
+
+def test_a_layer_with_the_weight_of_another_has_its_bias_of_zeros() -> None:
+    torch.manual_seed(0)
+    module, x = Decoder(), torch.randn(4, 6)
+    trainer = Trainer(
+        exported(module, x), loss="mse", optimizer="sgd", lr=0.25, device="cpu", seed=0
+    )
+    assert set(trainer.parameters) == {"layer.weight", "shift"}
+    follow(trainer, module, x, torch.randn(4, 6), lr=0.25)

@@ -52,11 +52,16 @@ def _reads_bias(node: ir.Node) -> bool:
 
 
 def _zeros(node: ir.Node, weight: ir.Value | None) -> np.ndarray | None:
-    """A zero for each output of a layer, None if its weight does not tell how many there are."""
-    tensor = None if weight is None else weight.const_value
-    if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 2 or node.domain != ONNX:
+    """A zero for each output of a layer, None if its weight does not tell how many there are.
+
+    The weight may be that of another layer, transposed by a node.
+    """
+    if weight is None or weight.dtype is None or weight.shape is None or node.domain != ONNX:
         return None
-    rows, columns = tensor.shape.numpy()[:2]
+    sizes = [size for size in weight.shape if isinstance(size, int)]
+    if weight.dtype not in FLOATS or len(sizes) < 2 or len(sizes) < len(weight.shape):
+        return None
+    rows, columns = sizes[:2]
     if node.op_type == "Gemm":
         count = rows if node.attributes.get_int("transB", 0) else columns
     elif node.op_type == "Conv":
@@ -65,4 +70,4 @@ def _zeros(node: ir.Node, weight: ir.Value | None) -> np.ndarray | None:
         count = columns * node.attributes.get_int("group", 1)
     else:
         return None
-    return np.zeros(count, tensor.dtype.numpy())
+    return np.zeros(count, weight.dtype.numpy())

@@ -17,6 +17,7 @@ from onnxtrain.graph.copied import copied_node, is_mover, part_copies
 from onnxtrain.graph.copied_results import part_results
 from onnxtrain.graph.edit import collected_names, unique_name
 from onnxtrain.graph.lost import Lost
+from onnxtrain.graph.mirrored import part_rests
 from onnxtrain.graph.older_copies import identities
 from onnxtrain.graph.traced import (
     SCOPES,
@@ -24,6 +25,7 @@ from onnxtrain.graph.traced import (
     given,
     module_of,
     nested,
+    of_number,
     parameters,
     sources,
     tell_sources,
@@ -43,16 +45,18 @@ Use = tuple[ir.Node, int]
 def separate(model: ir.Model) -> bool:
     """Give layers tensors of their own where an exporter merged them, in place; whether it did.
 
-    Four cases: a tensor that nodes were traced with as several parameters, one of equal numbers
-    (or of a copied layer) that reaches a layer through an Identity, one of equal numbers that nodes
-    of several modules read, or a part of which one node takes for all of them, and the running
-    statistics of a BatchNormalization if anything else reads them, or makes others of them.
+    Five cases: a tensor that nodes were traced with as several parameters, one of halves that also
+    is what is left of 1, one of equal numbers (or of a copied layer) that reaches a layer through
+    an Identity, one of equal numbers that nodes of several modules read, or a part of which one
+    node takes for all of them, and the running statistics of a BatchNormalization if anything else
+    reads them, or makes others of them.
     """
     graph = model.graph
     before = len(graph.initializers)
     with collected_names(graph):
         part_copies(graph)
         part_results(graph)
+        part_rests(graph)
         copies = set(identities(model))
         for node in list(graph):
             _from_identity(graph, node, node in copies)
@@ -148,8 +152,8 @@ def _copy_for(graph: ir.Graph, node: ir.Node, places: list[tuple[int, Use]]) -> 
 def _by_module(graph: ir.Graph, value: ir.Value) -> None:
     """Give every module that reads a parameter one of its own; its owner keeps it.
 
-    A vector that none of them owns was computed from parameters by the exporter: the first one
-    that reads it keeps it.
+    A vector that none of them owns, or a number that tells so, was computed from parameters by the
+    exporter: the first one that reads it keeps it.
     """
     owner, _, leaf = str(value.name).rpartition(".")
     known = parameters(graph)
@@ -158,7 +162,7 @@ def _by_module(graph: ir.Graph, value: ir.Value) -> None:
         tied = value.name in given(node, known)
         uses.setdefault(owner if tied else module_of(node) or owner, []).append((node, index))
     if owner not in uses:
-        if not _is_vector(value):
+        if not _is_vector(value) and of_number(value) is None:
             return
         owner = next(iter(uses))
     del uses[owner]

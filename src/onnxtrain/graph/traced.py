@@ -58,6 +58,14 @@ _INSIDE = "val"
 """What results inside a call are called, and numbers."""
 _JOINERS = _SHAPERS | JOINED | {_INSIDE, "full", "ones", "zeros"}
 """With these alone, tensors become one of which each has a part."""
+_READS = "onnxtrain.reads"
+"""Where a node that was made of no call tells the parameter that it reads."""
+SHIFTS = frozenset({"add", "sub"})
+"""Calls whose results are trained as what they are given is, but for the sign."""
+_OF_NUMBER = SHIFTS | {"mul"}
+"""Calls with a number and a tensor."""
+_NUMBERS = frozenset({"scalar_tensor_default", _INSIDE})
+"""What the number of such a call is called, and the same in the type of the tensor."""
 _KINDS = ("token_type", "segment")
 """What names of buffers have in them that hold the kinds of tokens: the same for all."""
 _POSITION = "position"
@@ -110,6 +118,19 @@ def calls(value: ir.Value, known: Collection[str]) -> set[str]:
         known: Names of the tensors of the module.
     """
     return {stem(name.rpartition(".")[2]) for name in sources(value) if name not in known}
+
+
+def of_number(value: ir.Value) -> str | None:
+    """The call that made a tensor of one other tensor and a number; None if nothing tells so."""
+    call, names = stem(str(value.name).rpartition(".")[2]), sources(value)
+    numbers = [stem(name) for name in names if stem(name) in _NUMBERS]
+    once = numbers and len(set(numbers)) == len(numbers) == len(names) - 1
+    return call if call in _OF_NUMBER and once else None
+
+
+def tell_rest(value: ir.Value, name: str) -> None:
+    """Write down that a tensor is the difference of a number and a parameter."""
+    tell_sources(value, [name, _INSIDE])
 
 
 def held_names(graph: ir.Graph) -> set[str]:
@@ -247,8 +268,16 @@ def read_by_call(node: ir.Node) -> list[str]:
 
 
 def given(node: ir.Node, known: Mapping[str, str]) -> list[str]:
-    """The parameters among that."""
+    """The parameters among that, or the one that was written down."""
+    told = node.metadata_props.get(_READS)
+    if told is not None:
+        return [told]
     return [known[name] for name in dict.fromkeys(read_by_call(node)) if name in known]
+
+
+def tell_given(node: ir.Node, name: str) -> None:
+    """Write down which parameter a node reads that was made of no call."""
+    node.metadata_props[_READS] = name
 
 
 def _listed(text: str | None) -> list[str]:

@@ -32,7 +32,8 @@ from onnxtrain.graph.traced import (
 from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.resized import is_enlarged
 
-_SHIFTED = frozenset({"add", "neg", "sub"})
+_NEGATED = "neg"
+_SHIFTED = frozenset({"add", _NEGATED, "sub"})
 """Calls whose results have the gradients of what they are given, if the rest is constant."""
 _LEARNED = frozenset({
     *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "einsum", "gelu", "group_norm", "layer_norm"),
@@ -42,7 +43,7 @@ _LEARNED = frozenset({
 """Calls that compute with what is learned, not with places or constants."""
 _ARITHMETIC = frozenset({
     *("abs", "amax", "clamp", "cos", "div", "exp", "log", "mean", "mul", "pow", "prod"),
-    *("reciprocal", "rsqrt", "sin", "sqrt", "square", "std", "sum", "var"),
+    *("reciprocal", "rsqrt", "sin", "sqrt", "square", "std", "sum", "tril", "triu", "var"),
 })  # fmt: skip
 """Calls that compute with either."""
 _PLACES = frozenset({
@@ -167,7 +168,7 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
     Numbers may have been computed for places in a table instead, or from buffers.
     """
     on_the_way = calls(value, {*told, *measured})
-    if _is_one_row(value, told):
+    if _is_one_row(value, told) or _is_of_itself(value, told):
         return True
     if not _LEARNED.isdisjoint(on_the_way):
         return True
@@ -179,6 +180,12 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
         return _is_enlarged(value)
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
+
+
+def _is_of_itself(value: ir.Value, told: Collection[str]) -> bool:
+    """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed."""
+    call = stem(str(value.name).rpartition(".")[2])
+    return call in _SHIFTED - {_NEGATED} and all(map(moves, calls(value, told)))
 
 
 def _has_border(value: ir.Value) -> bool:

@@ -11,8 +11,17 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from onnxtrain.graph import traced
 from onnxtrain.graph.tidy import was_node
-from onnxtrain.graph.traced import PRODUCER, other_names, sources, tensors
+from onnxtrain.graph.traced import (
+    PRODUCER,
+    SHIFTS,
+    given,
+    of_number,
+    other_names,
+    sources,
+    tensors,
+)
 from onnxtrain.types import FLOATS
 
 _FIXED = {
@@ -29,11 +38,13 @@ class Exported:
         parameters: Names of the parameters of the module.
         stored: Names of all tensors.
         fixed: Why others are none, by name.
+        calls: Parameters by what calls name them.
     """
 
     parameters: frozenset[str]
     stored: frozenset[str]
     fixed: Mapping[str, str]
+    calls: Mapping[str, str]
 
     @classmethod
     def of(cls, model: ir.Model) -> Exported:
@@ -48,15 +59,20 @@ class Exported:
         if told or _keeps_parameters(model):
             reason = _FIXED["CONSTANT_TENSOR"]
             fixed |= {str(v.name): reason for v in values if was_node(v) and not sources(v)}
-        return cls(parameters, frozenset(model.graph.initializers), fixed)
+        calls = traced.parameters(model.graph)
+        return cls(parameters, frozenset(model.graph.initializers), fixed, calls)
 
     def is_parameter(self, value: ir.Value) -> bool:
-        """Whether a tensor is a parameter wherever it is read.
+        """Whether a tensor is a parameter, or the sum of one and a number, wherever it is read.
 
         Exporters write equal numbers once: what is read in several places may be a parameter in
-        one of them and any other number in the rest.
+        one of them and any other number in the rest, unless the calls of all name the parameter.
         """
-        return value.name in self.parameters and len(value.uses()) == 1
+        readers = [node for node, _ in value.uses()]
+        if value.name in self.parameters and len(readers) > 1:
+            return all(value.name in given(node, self.calls) for node in readers)
+        shifted = of_number(value) in SHIFTS and not self.parameters.isdisjoint(sources(value))
+        return len(readers) == 1 and (value.name in self.parameters or shifted)
 
     def made_of(self, value: ir.Value) -> tuple[str, ...]:
         """Parameters that the exporter computed a tensor from, or that it also is."""

@@ -58,6 +58,16 @@ def test_the_approximation_is_found_however_it_is_written(inner: str, outer: str
 
 
 @pytest.mark.parametrize("outer", OUTER)
+def test_a_one_that_adds_dimensions_keeps_the_nodes(outer: str) -> None:
+    nodes = f"{ERF['quotient']} f = Erf(d) g = Add(f, one) {OUTER[outer]}"
+    used = {**NUMBERS, "one": np.ones((1, 1, 1))}
+    used = {name: value for name, value in used.items() if name in nodes}
+    result = fused(f"(double[N,5] x) => (double[1,N,5] y) {{ {nodes} }}", used)
+    assert result.report.count("Gelu") == 0
+    same(result, {"x": X}, ["x"])
+
+
+@pytest.mark.parametrize("outer", OUTER)
 @pytest.mark.parametrize("inner", ERF)
 def test_the_exact_function_is_found_however_it_is_written(inner: str, outer: str) -> None:
     result = model(f"{ERF[inner]} f = Erf(d) g = Add(one, f) {OUTER[outer]}")

@@ -123,6 +123,19 @@ def test_what_is_nearly_one_is_refused(nodes: str, reason: str) -> None:
     assert not {"LayerNormalization", "SimplifiedLayerNormalization"} & set(result.ops)
 
 
+@pytest.mark.parametrize("name", ["two", "eps", "one"])
+def test_a_number_that_adds_dimensions_keeps_the_nodes(name: str) -> None:
+    nodes = f"{CENTRED['pow']} {DIVIDED['one over']} y = Mul(n, scale)"
+    used = {key: WEIGHTS[key] for key in ("two", "eps", "one", "last", "scale")}
+    used[name] = used[name].reshape(1, 1, 1, 1)
+    body = f"(double[B,4,6] x) => (double[1,B,4,6] y) {{ {nodes} }}"
+    result = fused(body, used, trained=["scale"])
+    assert (
+        result.reasons() == ["a number of more dimensions than the data adds dimensions to it"] * 2
+    )
+    same(result, {"x": X}, ["x", "scale"])
+
+
 @pytest.mark.parametrize(
     "nodes",
     [

@@ -11,7 +11,14 @@ import onnx_ir as ir
 from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.pattern import Match, Pattern, Refusal
 from onnxtrain.transforms.fusion.polynomial import Polynomial, Reader
-from onnxtrain.transforms.fusion.reading import close, factor_of, number, only_reader, pairs
+from onnxtrain.transforms.fusion.reading import (
+    close,
+    factor_of,
+    keeps_rank,
+    number,
+    only_reader,
+    pairs,
+)
 from onnxtrain.types import MS, DataType
 
 _ROOT = math.sqrt(2 / math.pi)
@@ -55,6 +62,9 @@ def match(node: ir.Node) -> Match | None:
                 continue
             if not _agrees(found, _INNER[node.op_type], x.dtype):
                 reason = f"{node.op_type} is of {_shown(found)}, not {_shown(_INNER[node.op_type])}"
+                continue
+            if not keeps_rank(product.nodes[-1], x):
+                reason = "a number of more dimensions than the data adds dimensions to it"
                 continue
             inner = dict.fromkeys((*reader.nodes, *scaling))
             return Match((*inner, node, *product.nodes), _emitter(node.op_type, x))

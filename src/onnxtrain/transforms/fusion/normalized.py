@@ -15,6 +15,7 @@ from onnxtrain.graph.builder import Ops
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import (
     is_op,
+    keeps_rank,
     made_by,
     number,
     only_reader,
@@ -91,6 +92,8 @@ def read(root: ir.Node) -> Normalized | None:
     result = Normalized(data, centred, axes, epsilon, nodes)
     if not _quotient(result, root, deviation):
         return None
+    if not keeps_rank(result.nodes[-1], data):
+        raise Refusal("a number of more dimensions than the data adds dimensions to it")
     _affine(result)
     return result
 

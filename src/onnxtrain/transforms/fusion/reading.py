@@ -71,16 +71,16 @@ def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
     """
     if is_op(node, "Mul"):
         for x, c in pairs(node):
-            if (found := number(c)) is not None and number(x) is None and _keeps(node, x):
+            if (found := number(c)) is not None and number(x) is None and keeps_rank(node, x):
                 return x, found
-    if is_op(node, "Div") and node.inputs[0] is not None and _keeps(node, node.inputs[0]):
+    if is_op(node, "Div") and node.inputs[0] is not None and keeps_rank(node, node.inputs[0]):
         found = number(node.inputs[1])
         if found:
             return node.inputs[0], 1 / found
     return None
 
 
-def _keeps(node: ir.Node, x: ir.Value) -> bool:
+def keeps_rank(node: ir.Node, x: ir.Value) -> bool:
     """Whether the result has the rank of an operand."""
     return rank(x) is not None and rank(x) == rank(node.outputs[0])
 
