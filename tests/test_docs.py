@@ -16,6 +16,7 @@ import importlib
 import inspect
 import io
 import itertools
+import math
 import os
 import pathlib
 import re
@@ -32,7 +33,7 @@ from typer.testing import CliRunner
 
 import onnxtrain
 from onnxtrain import errors
-from onnxtrain.cli import app
+from onnxtrain.cli import app, progress
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.gradients import external, rules
 from onnxtrain.kernels.library import default_registry
@@ -80,6 +81,8 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     ):
         known = getattr(holder, name)
         monkeypatch.setattr(holder, name, {key: value.copy() for key, value in known.items()})
+    # a line in between, where an epoch takes long, is not what a page shows
+    monkeypatch.setattr(progress, "LINE_SECONDS", math.inf)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
