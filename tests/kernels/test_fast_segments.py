@@ -201,17 +201,12 @@ def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) ->
     assert not kinds.suffice(index, 50)
     kind = (100).bit_length(), 50, device
     due: dict[int, list[int]] = {}
-    for known, suffices in ((-1, False), (1, False), (0, True)):
-        kinds._crowded[kind], due[known] = torch.tensor(known), []
-        kinds._calls.clear()
-        for call in range(1, 11):
-            found = kinds.suffice(index, 50)
-            if kind in kinds._due:
-                due[known].append(call)
-                kinds._due.clear()
-                assert not found
-            else:
-                assert found == suffices
+    for answer, suffices in ((-1, False), (1, False), (0, True)):
+        known = kinds._known[kind] = slots.Known(torch.tensor(answer))
+        found = [(kinds.suffice(index, 50), known.due) for _ in range(10)]
+        assert all(used == (suffices and not again) for used, again in found)
+        assert known.used == suffices
+        due[answer] = [call for call, (_, again) in enumerate(found, 1) if again]
     assert due == {-1: [5, 10], 1: [5, 10], 0: [3, 6, 9]}
     assert not kinds.suffice(index, 51)
     assert not kinds.suffice(torch.zeros(200), 50)

@@ -134,8 +134,8 @@ def clip(items: Tensors, most: float) -> bool:
         return False
     found = _norm_and_factor(parts, most)
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
+    behind = right_behind(found.device)
     for (kind,), _, table, chunks, count in parts:
-        behind = right_behind(table.device)
         _scale[(count,)](table, chunks, found, kind, length, num_warps=threads, **behind)
     return True
 

@@ -7,6 +7,8 @@ would have them. If a row has too few slots after all, a last launch sorts all i
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 import triton
 import triton.language as tl
@@ -208,6 +210,23 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
     )
 
 
+@dataclasses.dataclass
+class Known:
+    """What is known of a kind of indices.
+
+    Attributes:
+        crowded: In memory of the host, -1 until the device says whether a row had too many.
+        calls: How often one has asked.
+        due: Whether it is time to look again.
+        used: Whether slots have been used.
+    """
+
+    crowded: Tensor
+    calls: int = 0
+    due: bool = False
+    used: bool = False
+
+
 class Kinds:
     """Whether a row had more indices than slots when indices of a kind were last sorted.
 
@@ -218,45 +237,39 @@ class Kinds:
     """
 
     def __init__(self) -> None:
-        self._crowded: dict[Kind, Tensor] = {}
-        self._calls: dict[Kind, int] = {}
-        self._due: set[Kind] = set()
-        self._used: set[Kind] = set()
+        self._known: dict[Kind, Known] = {}
 
     def suffice(self, indices: Tensor, rows: int) -> bool:
         """Whether slots are thought to suffice; in a recording if they have been used before."""
-        key = _kind(indices, rows)
-        answer = self._crowded.get(key)
-        if answer is None or rehearsing():
+        known = self._known.get(_kind(indices, rows))
+        if known is None or rehearsing():
             return False
-        suffices = int(answer) == 0
+        suffices = int(known.crowded) == 0
         if torch.cuda.is_current_stream_capturing():
-            return suffices and key in self._used
-        calls = self._calls[key] = self._calls.get(key, 0) + 1
-        if calls % (TURNS if suffices else RARE_TURNS) == 0:
-            self._due.add(key)
+            return suffices and known.used
+        known.calls += 1
+        known.due = known.calls % (TURNS if suffices else RARE_TURNS) == 0
+        if known.due or not suffices:
             return False
-        if suffices:
-            self._used.add(key)
-        return suffices
+        known.used = True
+        return True
 
     def look(self, indices: Tensor, words: Tensor, rows: int) -> None:
         """Let the device look at indices that lie in order, if it is time to."""
         total, key = indices.numel(), _kind(indices, rows)
-        if (key in self._crowded and key not in self._due) or total > min(MOST, OFTEN * rows):
+        known = self._known.get(key)
+        if total > min(MOST, OFTEN * rows) or rows > SLOTTED or (known and not known.due):
             return
-        if rows > SLOTTED or not words.is_cuda or rehearsing():
+        if not words.is_cuda or rehearsing() or torch.cuda.is_current_stream_capturing():
             return
-        if torch.cuda.is_current_stream_capturing():
-            return
-        if len(self._crowded) >= MOST_KINDS:
-            self._crowded.clear()
-        self._due.discard(key)
+        if known is None:
+            if len(self._known) >= MOST_KINDS:
+                self._known.clear()
+            known = self._known[key] = Known(torch.full((), -1, dtype=torch.int8, pin_memory=True))
+        known.due = False
         sorted_ones, distance = words[:total] >> 32, runs.CHUNK
         crowded = (sorted_ones[distance:] == sorted_ones[:-distance]).any()
-        if key not in self._crowded:
-            self._crowded[key] = torch.full((), -1, dtype=torch.int8, pin_memory=True)
-        self._crowded[key].copy_(crowded.to(torch.int8), non_blocking=True)
+        known.crowded.copy_(crowded.to(torch.int8), non_blocking=True)
 
 
 def _kind(indices: Tensor, rows: int) -> Kind:
