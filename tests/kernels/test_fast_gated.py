@@ -81,10 +81,10 @@ def test_what_a_relu_does_not_take_has_no_gradient() -> None:
 def test_tiles_have_few_columns_too_many() -> None:
     """The widest of those that fit; whole rows side by side where they are short."""
     cut = module("gated")._cut
-    assert cut(4096, 8192, 2) == (1, 2048)
-    assert cut(4096, 11008, 2) == (8, 256)
-    assert cut(1 << 20, 64, 4) == (16, 64)
-    assert cut(1, 1 << 22, 2) == (1, 2048)
+    assert cut(4096, 8192, 2) == (1, 1024)
+    assert cut(4096, 11008, 2) == (4, 256)
+    assert cut(1 << 20, 64, 4) == (8, 64)
+    assert cut(1, 1 << 22, 2) == (1, 1024)
 
 
 def test_what_does_not_fit_is_refused() -> None:

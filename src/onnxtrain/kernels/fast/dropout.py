@@ -25,8 +25,8 @@ from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 from onnxtrain.kernels.rehearsal import rehearsing
 
-BLOCK, WARPS = 1024, 4
-"""Elements and warps of a program."""
+GROUPS, WARPS = 128, 4
+"""Groups of elements of a program, one for each thread, and its warps."""
 FEW, SMALL_BLOCK, SMALL_GROUP = 1 << 18, 512, 4
 """Elements of a small gradient; of such a one those of a program and of a thread."""
 ROUNDS = 7
@@ -238,7 +238,8 @@ def drop(
     key, drawn = next_seed(x, rng) if seed is None else (seed, mask)
     group = 8 if packed else 16 // size
     half = HALVES and seed is None and group == 8 and 1 / 256 <= rate <= 255 / 256
-    _drop[(cdiv(count, BLOCK),)](
+    block = group * GROUPS
+    _drop[(cdiv(count, block),)](
         y,
         mask,
         x,
@@ -255,11 +256,11 @@ def drop(
         columns % group == 0,
         residual is not None,
         packed,
-        count + BLOCK >= 1 << 31,
+        count + block >= 1 << 31,
         half,
         ROUNDS if seed is None else 10,
         group,
-        BLOCK,
+        block,
         num_warps=WARPS,
     )
     return y, mask
@@ -306,8 +307,8 @@ def draws(seed: int, block: int) -> list[int]:
 def drop_grad(dy: Tensor, mask: Tensor, rate: float, out: Tensor | None = None) -> Tensor:
     """dx = dy / (1 - rate) where the mask, of truth values or packed, is true, else 0."""
     dx, count = torch.empty_like(dy) if out is None else out, dy.numel()
-    small = count <= FEW
-    group, block = (SMALL_GROUP, SMALL_BLOCK) if small else (16 // dy.dtype.itemsize, BLOCK)
+    wide = 16 // dy.dtype.itemsize
+    group, block = (SMALL_GROUP, SMALL_BLOCK) if count <= FEW else (wide, wide * GROUPS)
     _grad[(cdiv(count, block),)](
         dx,
         dy,

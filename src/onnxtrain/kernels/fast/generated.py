@@ -22,7 +22,8 @@ from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
-BLOCK, WARPS = 1024, 4
+BLOCK, WARPS = {2: 1024, 4: 512}, 4
+"""Elements of a program, by the bytes of one, and its warps."""
 GROUP = 8
 """Elements with one place to find for all of them, where axes are multiples of it."""
 FARTHEST = 1 << 31
@@ -152,8 +153,9 @@ def run(lines: Sequence[Line], inputs: Sequence[Tensor]) -> Tensor:
     else:
         out = torch.empty_like(inputs[found.like])
     chain = _generated(tuple(lines), found.forms)
-    chain[(cdiv(out.numel(), BLOCK),)](
-        out, *inputs, out.numel(), *found.numbers, BLOCK, *found.group, num_warps=WARPS
+    block = BLOCK[out.dtype.itemsize]
+    chain[(cdiv(out.numel(), block),)](
+        out, *inputs, out.numel(), *found.numbers, block, *found.group, num_warps=WARPS
     )
     return out
 

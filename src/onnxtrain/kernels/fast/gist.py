@@ -14,12 +14,12 @@ from onnxtrain.kernels.fast.approx import NATIVE, widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
 
-GROUPS, FEW_GROUPS, WARPS = 256, 128, 4
-"""Groups of a program, of one of a small tensor, and warps of each."""
+GROUPS, FEW_GROUPS, WARPS = {2: 256, 4: 128}, 128, 4
+"""Groups of a program, by the bytes of a number, of one of a small tensor, and warps of each."""
 FEW = 1 << 16
 """Groups up to which a tensor is small."""
 GROUP = tl.constexpr(8)
-BLOCK = {1: 2048, 2: 2048, 4: 512}
+BLOCK = {1: 2048, 2: 1024, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
 FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 2, 8
 """Elements up to which a tensor is small; of such a one those of a program and of a thread."""
@@ -266,6 +266,7 @@ def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
 
 
 def _launched(kernel: Compiled, out: Tensor, x: Tensor, groups: int) -> Tensor:
-    block = FEW_GROUPS if groups <= FEW else GROUPS
+    number = max(out.dtype.itemsize, x.dtype.itemsize)
+    block = FEW_GROUPS if groups <= FEW else GROUPS[number]
     kernel[(cdiv(groups, block),)](out, x, groups, block, num_warps=WARPS)
     return out

@@ -11,8 +11,9 @@ from onnxtrain.kernels.fast.approx import normal_below, reciprocal, sigmoid, two
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv
 
-BLOCK = {2: 2048, 4: 1024}
-"""Elements of a program, by the bytes of one."""
+BLOCK, BIASED_BLOCK = {2: 1024, 4: 512}, {2: 2048, 4: 512}
+"""Elements of a program, by the bytes of one: 16 bytes a thread. For a value with a bias, whose
+place it has to find, a thread has two groups of 16-bit ones."""
 WARPS = 4
 FEW, FEW_BLOCK = 1 << 20, 512
 """Elements up to which there are more programs, which are smaller, and those of such a one."""
@@ -132,7 +133,8 @@ def _launched(
     out: Tensor | None,
 ) -> Tensor:
     out = torch.empty_like(x) if out is None else out
-    block = FEW_BLOCK if x.numel() <= FEW else BLOCK[x.dtype.itemsize]
+    blocks = BLOCK if bias is None or gradient else BIASED_BLOCK
+    block = FEW_BLOCK if x.numel() <= FEW else blocks[x.dtype.itemsize]
     _gelu[(cdiv(x.numel(), block),)](
         out,
         dy,

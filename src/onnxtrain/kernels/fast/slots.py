@@ -25,8 +25,8 @@ from onnxtrain.kernels.rehearsal import rehearsing
 
 PLACED = 128
 """Indices that a program places."""
-ROWS, COLUMNS, WARPS = 4, 1024, 4
-"""Rows and columns that a program adds up, and its warps."""
+ROWS, COLUMNS, WARPS = {2: 4, 4: 2}, 1024, 4
+"""Rows that a program adds up, by the bytes of an element; its columns and warps."""
 NONE = tl.constexpr(0x7FFFFFFF)
 """Behind all positions."""
 MOST, OFTEN, SLOTTED = 1 << 18, 4, 1 << 18
@@ -194,8 +194,8 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
     slots = SLOTS.of((rows * count,), device)
     placed = tallies, slots, indices, total, rows, count, PLACED
     _place[(cdiv(total, PLACED),)](*placed, num_warps=WARPS)
-    width = min(power(columns), COLUMNS)
-    _few[(cdiv(rows, ROWS) * cdiv(columns, width),)](
+    width, together = min(power(columns), COLUMNS), ROWS[values.dtype.itemsize]
+    _few[(cdiv(rows, together) * cdiv(columns, width),)](
         out,
         tallies,
         slots,
@@ -203,7 +203,7 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
         rows,
         columns,
         count,
-        ROWS,
+        together,
         width,
         num_warps=WARPS,
         **right_behind(device),

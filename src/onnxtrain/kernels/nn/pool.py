@@ -281,8 +281,9 @@ def _max_pool(x: Tensor, window: Window, padding: Ints, ceil_mode: bool) -> tupl
         return torch.ops.aten.max_pool3d_with_indices(x, *options)  # type: ignore[no-any-return]
     x2d = _as_2d(x)
     if x.is_cuda and x.dtype is torch.float64:
-        # with channels last torch has these behind as many 32-bit numbers, which may be odd
-        x2d = x2d.contiguous()
+        # with channels last torch has these behind as many 32-bit numbers, which may be odd; it
+        # goes by the strides, and those of a single channel may be the last ones of a dense tensor
+        x2d = x2d.reshape(-1).view(x2d.shape)
     y, indices = torch.ops.aten.max_pool2d_with_indices(x2d, *options)
     return (y.squeeze(2), indices.squeeze(2)) if x.ndim == 3 else (y, indices)
 
