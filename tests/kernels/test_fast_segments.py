@@ -210,6 +210,9 @@ def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) ->
     assert due == {-1: [5, 10], 1: [5, 10], 0: [3, 6, 9]}
     assert not kinds.suffice(index, 51)
     assert not kinds.suffice(torch.zeros(200), 50)
+    assert kinds.suffice(index, 50)
+    kinds.forget()
+    assert not kinds.suffice(index, 50)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:

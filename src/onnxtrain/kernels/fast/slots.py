@@ -239,6 +239,10 @@ class Kinds:
     def __init__(self) -> None:
         self._known: dict[Kind, Known] = {}
 
+    def forget(self) -> None:
+        """Look at all kinds anew, as in a process that has seen none."""
+        self._known.clear()
+
     def suffice(self, indices: Tensor, rows: int) -> bool:
         """Whether slots are thought to suffice; in a recording if they have been used before."""
         known = self._known.get(_kind(indices, rows))
@@ -264,7 +268,7 @@ class Kinds:
             return
         if known is None:
             if len(self._known) >= MOST_KINDS:
-                self._known.clear()
+                self.forget()
             known = self._known[key] = Known(torch.full((), -1, dtype=torch.int8, pin_memory=True))
         known.due = False
         sorted_ones, distance = words[:total] >> 32, runs.CHUNK
