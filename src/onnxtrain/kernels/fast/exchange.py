@@ -20,6 +20,8 @@ from onnxtrain.kernels.fast.scratch import Memory
 
 LEAST = 1 << 22
 """Elements below which a wait takes longer than torch."""
+WARP = tl.constexpr(32)
+"""Words up to which each warp has all of them, and waits for them by itself."""
 LAUNCHES = 4
 """So many launches may run at once, of each of which one row's programs wait for the last."""
 
@@ -78,6 +80,9 @@ def collect(word, there):
     """The pairs that all programs of a row have left, once all have; ones where none are."""
     found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
     while tl.sum((found == 0).to(tl.int32)) > 0:
+        found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
+    if found.numel > WARP:
+        # warps may have the same words, each as it has read them, and one has spoken for all
         found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
     first = (found >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     return first, found.to(tl.uint32).to(tl.float32, bitcast=True)

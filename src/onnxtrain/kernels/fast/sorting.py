@@ -60,10 +60,12 @@ def zero_rows(cleared, row, wanted, columns, column, R: tl.constexpr, C: tl.cons
 
 @triton.jit
 def _known(counters, programs, rows):
-    """Of how many rows it is known whether they are indices: none until all have moved once."""
+    """Of how many rows it is known whether they are indices: none until all have moved once.
+
+    One thread asks for all of them: each for itself might see another count, and they would part.
+    """
     known = 0
-    if tl.load(counters, volatile=True) >= 2 * programs:
-        tl.atomic_add(counters, 0, sem="acq_rel")
+    if tl.atomic_add(counters, 0, sem="acquire") >= 2 * programs:
         tl.debug_barrier()
         known = rows
     return known
