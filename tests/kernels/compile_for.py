@@ -8,6 +8,7 @@ of Triton, or the instructions and the memory of a GPU, that do not suffice for 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -25,6 +26,8 @@ from onnxtrain.kernels.math.chain import parsed
 
 SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 120: 99 << 10}
 """Bytes of memory that a program may have, where these are not 227 KB."""
+_FOR_ITSELF = re.compile(r"tt\.load [^:]*isVolatile = true[^:]*: !tt\.ptr")
+"""A number that each thread reads for itself; they might go on by different ones."""
 compiled: set[str] = set()
 
 
@@ -55,6 +58,8 @@ def stand_in(capability: int) -> None:
         types = types_of(self, arguments, options)
         if types != (*kernel.src.signature.values(),):
             raise RuntimeError(f"a launcher of {self.__name__} would be made for {types}")
+        if _FOR_ITSELF.search(kernel.asm["ttir"]):
+            raise RuntimeError(f"threads of {self.__name__} each read a number that may change")
         if options.get("launch_pdl") and "griddepcontrol.wait" not in kernel.asm["ptx"]:
             raise RuntimeError(f"{self.__name__} is launched early and never waits")
         needed = kernel.metadata.shared

@@ -27,7 +27,7 @@ FRONT = tl.constexpr(16)
 @triton.jit
 def _is_zero(number):
     """Whether a number is zero that was stored before this launch could begin."""
-    return tl.load(number, volatile=True) == 0
+    return tl.load(number, cache_modifier=".cg") == 0
 
 
 @triton.jit

@@ -83,7 +83,8 @@ def collect(word, there):
         found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
     if found.numel > WARP:
         # warps may have the same words, each as it has read them, and one has spoken for all
-        found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
+        again = tl.load(word, there, 0x3F8000003F800000, volatile=True)
+        found = tl.where(found == 0, again, found)
     first = (found >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     return first, found.to(tl.uint32).to(tl.float32, bitcast=True)
 
