@@ -32,12 +32,14 @@ def _kernels(capability: int) -> set[str]:
     return alone | inner if capability >= 90 else alone
 
 
-@pytest.mark.parametrize("capability", [86, 90])
-def test_every_kernel_is_compiled(capability: int) -> None:
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [(86, "bfloat16"), (90, "bfloat16"), (90, "float32")]
+)
+def test_every_kernel_is_compiled(capability: int, dtype: str) -> None:
     """Capability 8.6 has the oldest instructions and the least memory that must do."""
     environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
     ran = subprocess.run(
-        [sys.executable, str(SCRIPT), str(capability), "bfloat16"],
+        [sys.executable, str(SCRIPT), str(capability), dtype],
         capture_output=True,
         text=True,
         env={**environment, "OMP_NUM_THREADS": "1"},

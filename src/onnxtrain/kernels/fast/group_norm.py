@@ -122,6 +122,7 @@ def _grad(
             grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
             products += tl.sum(grad * normal, axis)
             plain += tl.sum(grad, axis)
+        plain += 0.0  # a sum of what is loaded must have one use, or Triton 3.6 may fail
         weight = tl.load(scale + first + column, fits, 0.0).to(tl.float32)
         to = sample * CHANNELS + first + column
         tl.store(sums + to, products, fits)
