@@ -1,0 +1,119 @@
+"""Artifacts of onnxruntime-training 1.19.2 whose gradients are left broadcast train rightly."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from onnxtrain.api import CheckpointState, Module, Optimizer
+from onnxtrain.errors import NodeError
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "unsummed"
+STEPS, RATE = 5, 0.1
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+TARGET = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+EXPONENTS = torch.tensor([[2, 3, 2, 3], [3, 2, 3, 2], [2, 2, 3, 3]]).double()
+
+Weights = dict[str, torch.Tensor]
+MODELS: dict[str, Callable[[torch.Tensor, Weights], torch.Tensor]] = {
+    "where_row": lambda x, p: torch.where(x > 0, x, p["w"]),
+    "where_column": lambda x, p: torch.where(x > 0, torch.tanh(x @ p["w"] + p["b"]), x),
+    "where_scalar": lambda x, p: torch.where(x > 0, p["w"], x),
+    "where_twice": lambda x, p: torch.where(x > 0, x, p["w"]) * p["w"],
+    "where_hidden": lambda x, p: torch.where(x > 0, x, p["w"] + 1) * (p["w"] + 1),
+    "where_chain": lambda x, p: torch.where(x > 0, x, p["w"].expand(1, 4)),
+    "pow_row": lambda x, p: x * p["w"] ** EXPONENTS,
+    "cos_scalar": lambda x, p: x * torch.cos(p["w"]),
+}
+SUMMED = {
+    "where_row": ("'w' from [N, 4] to [4]", "trains 'w';"),
+    "where_column": ("'h' from [N, 4] to [N, 1]", "trains 'b', 'w';"),
+    "where_scalar": ("'w' from [N, 4] to []", "trains 'w';"),
+    "where_twice": ("'w' from [N, 4] to [4]", "trains 'w';"),
+    "where_hidden": ("'v' from [N, 4] to [1, 4]", "trains 'w';"),
+    "where_chain": ("'v' from [N, 4] to [1, 4], 'w' from [1, 4] to [1]", "trains 'w';"),
+    "pow_row": ("'w' from [3, 4] to [4]", "trains 'w';"),
+}
+"""What the warning says; a scalar's gradient with one axis is not worth one."""
+
+
+def load(name: str) -> tuple[CheckpointState, Module, Optimizer]:
+    folder = GOLDEN / name
+    state = CheckpointState.load_checkpoint(folder / "checkpoint")
+    module = Module(folder / "training_model.onnx", state, folder / "eval_model.onnx")
+    optimizer = Optimizer(folder / "optimizer_model.onnx", module)
+    optimizer.set_learning_rate(RATE)
+    return state, module, optimizer
+
+
+def in_torch(name: str, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Weights after the steps, in float64."""
+    params = {k: torch.tensor(v).double().requires_grad_() for k, v in weights.items()}
+    optimizer = torch.optim.SGD(params.values(), lr=RATE)
+    x, target = torch.tensor(X).double(), torch.tensor(TARGET).double()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(MODELS[name](x, params), target).backward()
+        optimizer.step()
+    return {k: v.detach().numpy() for k, v in params.items()}
+
+
+@pytest.mark.filterwarnings("ignore:the training model leaves gradients")
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_those_of_torch(name):
+    state, module, optimizer = load(name)
+    before = {n: p.data for n, p in state.parameters}
+    expected = in_torch(name, before)
+    for _ in range(STEPS):
+        module(X, TARGET)
+        optimizer.step()
+        module.lazy_reset_grad()
+    for key, value in expected.items():
+        # five steps over at most 12 numbers near 1 in float32, each rounded to 6e-8
+        np.testing.assert_allclose(state.parameters[key].data, value, rtol=0, atol=2e-6)
+        assert np.abs(value - before[key]).max() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:the training model leaves gradients")
+def test_gradients_are_added_up_over_steps():
+    state, module, _ = load("where_row")
+    module(X, TARGET)
+    once = state.parameters["w"].grad
+    module(X, TARGET)
+    np.testing.assert_allclose(state.parameters["w"].grad, 2 * once, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_a_warning_names_what_is_summed_and_trained(name):
+    with pytest.warns(UserWarning, match="leaves gradients in the shape") as caught:
+        load(name)
+    (warning,) = caught
+    for text in SUMMED[name]:
+        assert text in str(warning.message)
+    assert warning.filename == __file__
+
+
+def test_what_needs_no_adding_up_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load("cos_scalar")
+
+
+def test_gradients_that_are_wrong_in_another_way_are_refused():
+    _, module, _ = load("split_unused")
+    with pytest.raises(NodeError, match=r"\(8,\) is not that of the value \(4,\)"):
+        module(X, TARGET)
+
+
+@pytest.mark.filterwarnings("error")
+def test_gradients_that_are_built_anew_are_not_warned_of():
+    folder = GOLDEN / "where_row"
+    state = CheckpointState.load_checkpoint(folder / "checkpoint")
+    module = Module(folder / "training_model.onnx", state, precision="bf16")
+    module(X, TARGET)
+    assert state.parameters["w"].grad.shape == (4,)
