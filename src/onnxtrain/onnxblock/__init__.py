@@ -9,7 +9,11 @@ they compute::
         edited = accessor.model
 """
 
-from onnxtrain.onnxblock import blocks, loss, optim
+import importlib
+from typing import Any
+
+from onnxtrain.onnxblock import _graph_utils as _graph_utils  # blocks reach it from here
+from onnxtrain.onnxblock import blocks, checkpoint_utils, loss, model_accessor, optim
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.checkpoint import load_checkpoint_to_model, save_checkpoint
 from onnxtrain.onnxblock.model_accessor import base, custom_op_library, empty_base
@@ -21,10 +25,19 @@ __all__ = [
     "TrainingBlock",
     "base",
     "blocks",
+    "checkpoint_utils",
     "custom_op_library",
     "empty_base",
     "load_checkpoint_to_model",
     "loss",
+    "model_accessor",
     "optim",
     "save_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The module that differentiates, which most programs do not need and which takes long."""
+    if name == "_training_graph_utils":
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
