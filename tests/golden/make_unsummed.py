@@ -1,4 +1,4 @@
-"""Make ``tests/golden/unsummed``: artifacts whose gradients the reference leaves broadcast.
+"""Make ``tests/golden/unsummed``: artifacts whose gradients the reference leaves in other shapes.
 
     python tests/golden/make_unsummed.py
 
@@ -37,6 +37,14 @@ MODELS = {
     "split_unused": (
         "float[8] w = {0.5,-1.5,0.8,1.2,0.1,0.2,0.3,0.4}",
         "a, b = Split <axis = 0> (w) y = Add (x, b)",
+    ),
+    "split_hidden": (
+        f"{ROW}, float[4] k = {{1,2,3,4}}, int64[2] sizes = {{1,3}}",
+        "v = Mul (w, k) a, b = Split <axis = 0> (v, sizes) y = Mul (x, a)",
+    ),
+    "split_middle": (
+        f"float[4,12] w = {{{','.join(str(n % 7 / 10) for n in range(48))}}}",
+        "h = MatMul (x, w) a, b, c = Split <axis = 1> (h) y = Tanh (b)",
     ),
 }
 """Initializers, and nodes that make y[N,4] of x[N,4]."""

@@ -1,4 +1,7 @@
-"""Artifacts of onnxruntime-training 1.19.2 whose gradients are left broadcast train rightly."""
+"""Artifacts of onnxruntime-training 1.19.2 train rightly whose gradients have another shape.
+
+Those of what was broadcast are not summed, and those of what was split lack parts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -29,6 +33,9 @@ MODELS: dict[str, Callable[[torch.Tensor, Weights], torch.Tensor]] = {
     "where_chain": lambda x, p: torch.where(x > 0, x, p["w"].expand(1, 4)),
     "pow_row": lambda x, p: x * p["w"] ** EXPONENTS,
     "cos_scalar": lambda x, p: x * torch.cos(p["w"]),
+    "split_unused": lambda x, p: x + p["w"][4:],
+    "split_hidden": lambda x, p: x * p["w"][:1],
+    "split_middle": lambda x, p: torch.tanh((x @ p["w"])[:, 4:8]),
 }
 SUMMED = {
     "where_row": ("'w' from [N, 4] to [4]", "trains 'w';"),
@@ -40,6 +47,11 @@ SUMMED = {
     "pow_row": ("'w' from [3, 4] to [4]", "trains 'w';"),
 }
 """What the warning says; a scalar's gradient with one axis is not worth one."""
+FILLED = {
+    "split_unused": ("in the gradients of 'w'\n", "trains 'w';"),
+    "split_hidden": ("in the gradients of 'v'\n", "trains 'w';"),
+    "split_middle": ("in the gradients of 'h'\n", "trains 'w';"),
+}
 
 
 def load(name: str) -> tuple[CheckpointState, Module, Optimizer]:
@@ -63,7 +75,7 @@ def in_torch(name: str, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return {k: v.detach().numpy() for k, v in params.items()}
 
 
-@pytest.mark.filterwarnings("ignore:the training model leaves gradients")
+@pytest.mark.filterwarnings("ignore:the training model leaves")
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_those_of_torch(name):
     state, module, optimizer = load(name)
@@ -79,7 +91,7 @@ def test_weights_are_those_of_torch(name):
         assert np.abs(value - before[key]).max() > 1e-3
 
 
-@pytest.mark.filterwarnings("ignore:the training model leaves gradients")
+@pytest.mark.filterwarnings("ignore:the training model leaves")
 def test_gradients_are_added_up_over_steps():
     state, module, _ = load("where_row")
     module(X, TARGET)
@@ -88,12 +100,12 @@ def test_gradients_are_added_up_over_steps():
     np.testing.assert_allclose(state.parameters["w"].grad, 2 * once, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", SUMMED)
-def test_a_warning_names_what_is_summed_and_trained(name):
-    with pytest.warns(UserWarning, match="leaves gradients in the shape") as caught:
+@pytest.mark.parametrize("name", [*SUMMED, *FILLED])
+def test_a_warning_names_what_is_mended_and_trained(name):
+    with pytest.warns(UserWarning, match="the training model leaves") as caught:
         load(name)
     (warning,) = caught
-    for text in SUMMED[name]:
+    for text in {**SUMMED, **FILLED}[name]:
         assert text in str(warning.message)
     assert warning.filename == __file__
 
@@ -104,9 +116,23 @@ def test_what_needs_no_adding_up_is_not_warned_of():
         load("cos_scalar")
 
 
-def test_gradients_that_are_wrong_in_another_way_are_refused():
-    _, module, _ = load("split_unused")
-    with pytest.raises(NodeError, match=r"\(8,\) is not that of the value \(4,\)"):
+@pytest.mark.parametrize(
+    ("name", "gradient", "shapes"),
+    [
+        ("split_unused", "b_grad", r"\(8,\) is not that of the value \(4,\)"),
+        ("where_row", "w_grad", r"\(4,\) is not that of the value \(3, 4\)"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_gradients_that_nothing_tells_of_are_refused(name, gradient, shapes):
+    """Without its name, a value is not known to be a gradient."""
+    folder = GOLDEN / name
+    model = onnx.load(folder / "training_model.onnx")
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["other" if n == gradient else n for n in names]
+    module = Module(model, CheckpointState.load_checkpoint(folder / "checkpoint"))
+    with pytest.raises(NodeError, match=shapes):
         module(X, TARGET)
 
 

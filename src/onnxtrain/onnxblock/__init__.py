@@ -12,8 +12,11 @@ they compute::
 import importlib
 from typing import Any
 
-from onnxtrain.onnxblock import _graph_utils as _graph_utils  # blocks reach it from here
-from onnxtrain.onnxblock import blocks, checkpoint_utils, loss, model_accessor, optim
+# modules that programs for the reference reach from here without importing them
+from onnxtrain.onnxblock import _graph_utils as _graph_utils
+from onnxtrain.onnxblock import blocks, loss, optim
+from onnxtrain.onnxblock import checkpoint_utils as checkpoint_utils
+from onnxtrain.onnxblock import model_accessor as model_accessor
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.checkpoint import load_checkpoint_to_model, save_checkpoint
 from onnxtrain.onnxblock.model_accessor import base, custom_op_library, empty_base
@@ -25,12 +28,10 @@ __all__ = [
     "TrainingBlock",
     "base",
     "blocks",
-    "checkpoint_utils",
     "custom_op_library",
     "empty_base",
     "load_checkpoint_to_model",
     "loss",
-    "model_accessor",
     "optim",
     "save_checkpoint",
 ]

@@ -1,28 +1,27 @@
 """Gradients that were left in the shape to which a value was broadcast.
 
 The reference does not sum the gradients of what Where and Pow broadcast, and gives that of a scalar
-one axis where it computes with constants of one axis. Names and shapes tell: ``t_grad``, or each of
-``t_grad_0``, ``t_grad_1``, ... that are added up, is a gradient of ``t`` and has its shape.
+one axis where it computes with constants of one axis. Names and shapes tell.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.declared import UNTOLD, is_named
+from onnxtrain.graph.declared import is_named
 from onnxtrain.graph.phase import Phase, mark, nodes_in
-from onnxtrain.graph.prepare import complete
-from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
-
-_GRADIENT = re.compile(r"(?P<of>.+)_grad(_\d+)?", re.DOTALL)
-_MOST = 8
-"""How many names a warning has."""
+from onnxtrain.transforms.gradient_names import (
+    forward_values,
+    infer_behind,
+    listed,
+    owner,
+    trained_by,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +60,7 @@ def sum_gradients(model: ir.Model, level: int) -> list[Mended]:
     found: list[Mended] = []
     while mended := _mend_first(model.graph):
         found += mended
-        _forget(_reached(one.summed for one in mended))
-        complete(model)
+        infer_behind(model, [one.summed for one in mended])
     if wrong := [one for one in found if one.adds]:
         _warn(wrong, level + 1)
     return found
@@ -71,7 +69,7 @@ def sum_gradients(model: ir.Model, level: int) -> list[Mended]:
 def _mend_first(graph: ir.Graph) -> list[Mended]:
     """Sum the gradients to which no other that is to be summed leads; their shapes are certain."""
     backward = list(nodes_in(graph, Phase.BACKWARD))
-    forward = _forward(graph, backward)
+    forward = forward_values(graph, backward)
     made: list[Mended] = []
     doubtful: set[ir.Value] = set()
     for node in backward:
@@ -79,24 +77,11 @@ def _mend_first(graph: ir.Graph) -> list[Mended]:
             doubtful.update(node.outputs)
             continue
         for grad in node.outputs:
-            of = _owner(grad, forward)
+            of = owner(grad, forward)
             if of is not None and _is_left_broadcast(grad.shape, of.shape):
                 made.append(_sum(graph, node, grad, of))
                 doubtful.add(made[-1].summed)
     return made
-
-
-def _forward(graph: ir.Graph, backward: Sequence[ir.Node]) -> dict[str, ir.Value]:
-    """What may have a gradient by name."""
-    later = set(backward)
-    values = [*graph.inputs, *(v for node in graph if node not in later for v in node.outputs)]
-    return {str(value.name): value for value in values if value.name}
-
-
-def _owner(grad: ir.Value, forward: Mapping[str, ir.Value]) -> ir.Value | None:
-    """What a value is the gradient of, None if it is none."""
-    found = _GRADIENT.fullmatch(grad.name or "")
-    return None if found is None else forward.get(found["of"])
 
 
 def _is_left_broadcast(grad: ir.Shape | None, of: ir.Shape | None) -> bool:
@@ -127,36 +112,14 @@ def _sum(graph: ir.Graph, node: ir.Node, grad: ir.Value, of: ir.Value) -> Mended
     return Mended(of, grad.shape, summed)
 
 
-def _reached(values: Iterable[ir.Value]) -> Iterator[ir.Node]:
-    """The nodes to which values lead."""
-    seen: set[ir.Node] = set()
-    open_ = [reader for value in values for reader in value.consumers()]
-    while open_:
-        node = open_.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            open_ += [reader for value in node.outputs for reader in value.consumers()]
-
-
-def _forget(nodes: Iterable[ir.Node]) -> None:
-    """Let shapes be inferred again that followed from others."""
-    for node in nodes:
-        if node.op_type not in UNTOLD:
-            for value in node.outputs:
-                value.shape = None
-
-
 def _warn(found: Sequence[Mended], level: int) -> None:
     """Say what is summed, and which parameters train otherwise than in the reference."""
-    reached = list(_reached(one.summed for one in found))
-    buffers = [str(v.name) for node in reached for v in node.inputs if v is not None]
-    names = {n.removesuffix(BUFFER_SUFFIX) for n in buffers if n.endswith(BUFFER_SUFFIX)}
+    names = trained_by(one.summed for one in found)
     shapes = [f"'{m.value.name}' from {_text(m.given)} to {_text(m.value.shape)}" for m in found]
     warnings.warn(
         "the training model leaves gradients in the shape that values were broadcast to\n"
-        f"  they are summed: {_listed(shapes)}\n"
-        f"  so that the whole gradient trains {_listed(sorted(map(repr, names)))}; "
+        f"  they are summed: {listed(shapes)}\n"
+        f"  so that the whole gradient trains {listed(map(repr, names))}; "
         "onnxruntime-training takes a part of it",
         stacklevel=level,
     )
@@ -164,9 +127,3 @@ def _warn(found: Sequence[Mended], level: int) -> None:
 
 def _text(shape: ir.Shape | None) -> str:
     return f"[{', '.join(map(str, shape or ()))}]"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """The first of several texts, and how many more there are."""
-    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
-    return ", ".join(texts[:_MOST]) + more
