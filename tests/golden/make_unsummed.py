@@ -46,6 +46,10 @@ MODELS = {
         f"float[4,12] w = {{{','.join(str(n % 7 / 10) for n in range(48))}}}",
         "h = MatMul (x, w) a, b, c = Split <axis = 1> (h) y = Tanh (b)",
     ),
+    "where_folded": (
+        f"float[1,2] w = {{0.5,-1.5}}, {ZERO}, int64[2] s = {{-1,2}}, int64[2] r = {{-1,4}}",
+        "h = Reshape (x, s) c = Greater (h, zero) v = Where (c, h, w) y = Reshape (v, r)",
+    ),
 }
 """Initializers, and nodes that make y[N,4] of x[N,4]."""
 

@@ -30,6 +30,7 @@ MODELS: dict[str, Callable[[torch.Tensor, Weights], torch.Tensor]] = {
     "where_scalar": lambda x, p: torch.where(x > 0, p["w"], x),
     "where_twice": lambda x, p: torch.where(x > 0, x, p["w"]) * p["w"],
     "where_hidden": lambda x, p: torch.where(x > 0, x, p["w"] + 1) * (p["w"] + 1),
+    "where_folded": lambda x, p: torch.where(x.view(6, 2) > 0, x.view(6, 2), p["w"]).view(3, 4),
     "where_chain": lambda x, p: torch.where(x > 0, x, p["w"].expand(1, 4)),
     "pow_row": lambda x, p: x * p["w"] ** EXPONENTS,
     "cos_scalar": lambda x, p: x * torch.cos(p["w"]),
@@ -43,6 +44,7 @@ SUMMED = {
     "where_scalar": ("'w' from [N, 4] to []", "trains 'w';"),
     "where_twice": ("'w' from [N, 4] to [4]", "trains 'w';"),
     "where_hidden": ("'v' from [N, 4] to [1, 4]", "trains 'w';"),
+    "where_folded": ("'w' from [2*N, 2] to [1, 2]", "trains 'w';"),
     "where_chain": ("'v' from [N, 4] to [1, 4], 'w' from [1, 4] to [1]", "trains 'w';"),
     "pow_row": ("'w' from [3, 4] to [4]", "trains 'w';"),
 }
