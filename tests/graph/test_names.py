@@ -1,6 +1,6 @@
 """Names in messages."""
 
-from onnxtrain.graph.names import nearest, trainable
+from onnxtrain.graph.names import listed, nearest, trainable
 from onnxtrain.types import DataType
 
 
@@ -27,6 +27,12 @@ def test_few_of_many_names_are_shown():
     shown = nearest(["layer321.weights"], names)
     assert shown.startswith("layer321.weight, ") and shown.endswith(" and 492 more")
     assert shown.count(",") == 7
+
+
+def test_few_of_many_texts_are_listed():
+    assert listed(map(str, range(3))) == "0, 1, 2"
+    assert listed(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+    assert listed([]) == ""
 
 
 def test_only_floating_point_that_no_block_made_could_be_trained():

@@ -20,7 +20,7 @@ from onnxtrain.errors import LossError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.load import load_model, read_model
-from onnxtrain.graph.names import nearest
+from onnxtrain.graph.names import listed, nearest
 from onnxtrain.graph.names import trainable as could_train
 from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
@@ -233,7 +233,7 @@ def _check_trainable(model: onnx.ModelProto, trainable: Sequence[str]) -> None:
     inputs = {value.name for value in model.graph.input} - values.keys()
     if wrong := [name for name in trainable if name in inputs]:
         raise ParameterError(
-            f"cannot train {', '.join(map(repr, wrong))}: an input has no value to start from\n"
+            f"cannot train {listed(map(repr, wrong))}: an input has no value to start from\n"
             f"  have  {nearest(wrong, could_train(values.items()))}\n"
             "  gradients of inputs are given by onnxtrain.grad(model, wrt=name)"
         )

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 
 from onnxtrain.types import DataType
 
 GENERATED = re.compile(r"onnx::.*::(\d+)(?:/.*)?")
 """Names that blocks give to what they add to a model; nobody names it in a program."""
+MOST = 8
+"""How many names a message has."""
 _ALIKE = 0.6
 """From which similarity on a name may have been meant by another."""
 
 
-def nearest(wanted: Collection[str], names: Iterable[str], most: int = 8) -> str:
+def listed(texts: Iterable[str]) -> str:
+    """The first of several texts, and how many more there are."""
+    every = list(texts)
+    more = f" and {len(every) - MOST} more" if len(every) > MOST else ""
+    return ", ".join(every[:MOST]) + more
+
+
+def nearest(wanted: Sequence[str], names: Iterable[str]) -> str:
     """Some of several names, and how many more there are.
 
-    Those like the wanted ones come first, and what blocks made comes last.
+    Those like the first of the wanted ones come first, and what blocks made comes last.
     """
     ordered = sorted(dict.fromkeys(names), key=is_generated)
-    likeness = {name: max((_likeness(w, name) for w in wanted), default=0.0) for name in ordered}
+    likeness = {n: max((_likeness(w, n) for w in wanted[:MOST]), default=0.0) for n in ordered}
     ordered.sort(key=lambda name: -likeness[name])
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return f"{', '.join(ordered[:most])}{more}" or "none"
+    return listed(ordered) or "none"
 
 
 def _likeness(wanted: str, name: str) -> float:

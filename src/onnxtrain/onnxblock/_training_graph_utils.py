@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from onnxtrain.errors import OptionError, ParameterError
-from onnxtrain.graph.names import nearest
+from onnxtrain.graph.names import listed, nearest
 from onnxtrain.graph.phase import BACKWARD_DOC
 from onnxtrain.onnxblock.onnxblock import in_order
 from onnxtrain.transforms.protos import build_training_models
@@ -79,7 +79,7 @@ def build_gradient_accumulation_graph(
     if missing := [name for name in requires_grad if name + _GRADIENT not in given]:
         have = [n.removesuffix(_GRADIENT) for n in given if n.endswith(_GRADIENT)]
         raise ParameterError(
-            f"the model gives no gradient of {', '.join(map(repr, missing))} out\n"
+            f"the model gives no gradient of {listed(map(repr, missing))} out\n"
             f"  have  {nearest(missing, have)}"
         )
     wanted = {name + _GRADIENT for name in requires_grad}

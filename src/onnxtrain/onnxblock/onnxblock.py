@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from onnxtrain.errors import ParameterError
-from onnxtrain.graph.names import nearest, trainable
+from onnxtrain.graph.names import listed, nearest, trainable
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import set_outputs
 from onnxtrain.onnxblock.values import exists
@@ -155,7 +155,7 @@ def as_tuple(block: Block, names: Any) -> tuple[str, ...]:
 def warn_of(unknown: Sequence[str]) -> None:
     """Tell that parameters which shall be frozen are not there; nothing needs to be done for it."""
     if unknown:
-        shown = ", ".join(map(repr, unknown[:8]))
+        shown = listed(map(repr, unknown))
         warnings.warn(f"cannot freeze {shown}: the model has no such parameter", stacklevel=4)
 
 

@@ -16,8 +16,6 @@ from onnxtrain.graph.prepare import complete
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
 
 _GRADIENT = re.compile(r"(?P<of>.+)_grad(_\d+)?", re.DOTALL)
-_MOST = 8
-"""How many names a warning has."""
 
 
 def forward_values(graph: ir.Graph, backward: Collection[ir.Node]) -> dict[str, ir.Value]:
@@ -46,13 +44,6 @@ def trained_by(gradients: Iterable[ir.Value]) -> list[str]:
     """Names of the parameters to whose buffers gradients lead."""
     read = [str(v.name) for node in _reached(gradients) for v in node.inputs if v is not None]
     return sorted({n.removesuffix(BUFFER_SUFFIX) for n in read if n.endswith(BUFFER_SUFFIX)})
-
-
-def listed(texts: Iterable[str]) -> str:
-    """The first of several texts, and how many more there are."""
-    every = list(texts)
-    more = f" and {len(every) - _MOST} more" if len(every) > _MOST else ""
-    return ", ".join(every[:_MOST]) + more
 
 
 def _reached(values: Iterable[ir.Value]) -> Iterator[ir.Node]:

@@ -18,7 +18,7 @@ from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
-from onnxtrain.graph.names import is_generated, nearest
+from onnxtrain.graph.names import is_generated, listed, nearest
 from onnxtrain.graph.names import trainable as trainable_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
@@ -62,7 +62,7 @@ def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
     if unknown := sorted(set(names) - set(graph.initializers) - given):
         have = trainable_names((name, v.dtype) for name, v in graph.initializers.items())
         raise ParameterError(
-            f"the model has no parameter {', '.join(map(repr, unknown))}\n"
+            f"the model has no parameter {listed(map(repr, unknown))}\n"
             f"  have  {nearest(unknown, have)}"
         )
     for name in [n for n in graph.initializers if n in names]:
@@ -187,7 +187,7 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     known.update(graph.initializers)
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
-            f"the graph has no value {', '.join(map(repr, unknown))} to return\n"
+            f"the graph has no value {listed(map(repr, unknown))} to return\n"
             f"{returnable(graph, unknown)}"
         )
     graph.outputs.clear()
@@ -195,7 +195,7 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     remove_dead(graph)
 
 
-def returnable(graph: ir.Graph, wanted: Collection[str] = ()) -> str:
+def returnable(graph: ir.Graph, wanted: Sequence[str] = ()) -> str:
     """The values that could be outputs, for errors: the latest first, as one mostly wants those.
 
     Before them come those whose names are like the wanted ones; what blocks made is left out.
@@ -221,7 +221,7 @@ def differentiate(
     """
     inputs = {value.name: value for value in graph.inputs}
     if unknown := [name for name in names if name not in inputs]:
-        raise ParameterError(f"the model has no parameter {', '.join(map(repr, unknown))}")
+        raise ParameterError(f"the model has no parameter {listed(map(repr, unknown))}")
     grads = backward(graph, [inputs[name] for name in names], seeds)
     found = {str(x.name): grad for x, grad in grads.items()}
     lost = [name for name in names if name not in found]
