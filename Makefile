@@ -77,6 +77,7 @@ golden: $(READY) $(REFERENCE)/.ready
 	  data = odtc.read_checkpoint('tests/golden/checkpoints/artifacts.ckpt'); \
 	  odtc.write_checkpoint('build/split.ckpt', data, external_threshold=0)"
 	$(REFERENCE)/bin/python tests/golden/make_checkpoints.py build/split.ckpt
+	$(REFERENCE)/bin/python tests/golden/make_unsummed.py
 	$(BIN)/python tests/golden/make_training.py $(REFERENCE)/bin/python
 	$(BIN)/python tests/golden/make_models.py $(REFERENCE)/bin/python
 	$(BIN)/python tests/golden/make_operators.py $(REFERENCE)/bin/python

@@ -66,3 +66,24 @@ def test_modules_inside_of_onnxblock(package: str, names: list[str]) -> None:
     public = importlib.import_module(f"onnxtrain.onnxblock.{package}")
     inner = importlib.import_module(f"onnxtrain.onnxblock.{package}.{package}")
     assert all(getattr(inner, name) is getattr(public, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("module", "public", "names"),
+    [
+        ("utils.ptable", "utils", ["PTable"]),
+        ("utils.torch_io_helper", "utils", ["PrimitiveType", "extract_data_and_schema"]),
+        ("utils.torch_type_map", "utils", ["pytorch_type_to_onnx_dtype"]),
+        ("utils.torch_profile_utils", "utils", ["log_memory_usage", "nvtx_function_decorator"]),
+        (
+            "experimental.gradient_graph._gradient_graph_tools",
+            "experimental",
+            ["export_gradient_graph"],
+        ),
+        ("artifacts", "", ["onnxblock"]),
+    ],
+)
+def test_modules_where_the_reference_has_them(module: str, public: str, names: list[str]) -> None:
+    inner = importlib.import_module(f"onnxtrain.{module}")
+    outer = importlib.import_module(f"onnxtrain.{public}".rstrip("."))
+    assert all(getattr(inner, name) is getattr(outer, name) for name in names)

@@ -9,7 +9,7 @@ import pytest
 
 from onnxtrain import artifacts, onnxblock, optim
 from onnxtrain.api import CheckpointState
-from onnxtrain.errors import LossError, ParameterError
+from onnxtrain.errors import GraphError, LossError, ParameterError
 from training.small import (
     WEIGHTS,
     batch_of,
@@ -264,6 +264,21 @@ def test_a_parameter_that_the_exporter_stored_transposed_is_found_by_its_name(tm
     assert [name for name, p in state.parameters if p.requires_grad] == ["w1"]
     with pytest.raises(ParameterError, match="no parameter 'third'"):
         artifacts.generate_artifacts(proto, requires_grad=["third"], **given)
+
+
+def test_an_unknown_parameter_is_told_what_could_be_trained(tmp_path):
+    body = "(float[N,3] x) => (float[N,3] y) { h = Reshape(x, s) y = MatMul(h, w) }"
+    sizes = np.array([-1, 3])
+    model = model_of(body, {"s": sizes, "v": normal(3, 3), "w": normal(3, 3)})
+    given = {"loss": artifacts.LossType.MSELoss, "artifact_directory": tmp_path}
+    with pytest.raises(ParameterError, match=r"no parameter 'wt'\n  have  w, v$"):
+        artifacts.generate_artifacts(model, requires_grad=["wt"], **given)
+    with pytest.raises(ParameterError, match="cannot train 's': it is int64, not floating point"):
+        artifacts.generate_artifacts(model, requires_grad=["s", "w"], **given)
+    with pytest.raises(GraphError, match=r"no value 'hh' to return\n  outputs  y\n.*values  h$"):
+        artifacts.generate_artifacts(
+            model, requires_grad=["w"], additional_output_names=["hh"], **given
+        )
 
 
 @pytest.mark.parametrize("named", [["w"], ["w", "turned"], ["turned"]])

@@ -11,7 +11,7 @@ import torch
 from onnxtrain.api import CheckpointState
 from onnxtrain.errors import CheckpointError, OptionError, ParameterError
 from onnxtrain.formats import odtc
-from onnxtrain.training.checkpoint import Parameter
+from onnxtrain.training.checkpoint import Parameter, Tensors
 from training.small import (
     WEIGHTS,
     batch_of,
@@ -86,7 +86,16 @@ def test_unknown_names_are_a_key_error_that_lists_the_known_ones(state):
             access("fc9.weight")
         assert isinstance(caught.value, ParameterError)
         assert "no parameter 'fc9.weight'" in str(caught.value)
-        assert "fc1.weight" in str(caught.value)
+        assert "have  fc1.weight, fc2.weight, fc1.bias" in str(caught.value)
+
+
+def test_live_tensors_name_what_is_trained_if_a_name_is_unknown(state):
+    tensors = Tensors(state.parameters)
+    with pytest.raises(
+        ParameterError, match=r"no trained parameter 'fc1.wait'\n  have  fc1.weight"
+    ):
+        tensors["fc1.wait"]
+    assert tensors.get("fc1.wait") is None
 
 
 def test_gradients_exist_once_a_module_does_and_only_for_what_is_trained(folder):

@@ -139,7 +139,7 @@ def test_parameters_that_are_inputs_already_move_to_the_end():
 
 
 def test_unknown_parameters_are_refused_by_name():
-    with pytest.raises(ParameterError, match=r"no parameter 'fc3'\n  initializers  fc1\.weight"):
+    with pytest.raises(ParameterError, match=r"no parameter 'fc3'\n  have  fc1\.weight"):
         parameters_to_inputs(ir.from_proto(mlp()), {"fc3"})
     with pytest.raises(ParameterError, match="no parameter 'fc3'"):
         build_models(with_loss(), trainable=["fc3"], outputs=["loss"])

@@ -1,5 +1,6 @@
 """The training API: drop-in for ``onnxruntime.training.api``."""
 
+from onnxtrain.api import checkpoint_state, lr_scheduler, module, optimizer
 from onnxtrain.training.checkpoint import CheckpointState
 from onnxtrain.training.lr_scheduler import (
     ConstantLRScheduler,
@@ -20,4 +21,8 @@ __all__ = [
     "Module",
     "Optimizer",
     "PolynomialLRScheduler",
+    "checkpoint_state",
+    "lr_scheduler",
+    "module",
+    "optimizer",
 ]

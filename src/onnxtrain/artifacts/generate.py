@@ -20,6 +20,8 @@ from onnxtrain.errors import LossError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
 from onnxtrain.graph.load import load_model, read_model
+from onnxtrain.graph.names import listed, nearest
+from onnxtrain.graph.names import trainable as could_train
 from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
@@ -30,7 +32,7 @@ from onnxtrain.onnxblock.values import opset_of
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.precision import Narrowing, narrow_type
 from onnxtrain.transforms.protos import build_training_models
-from onnxtrain.types import DataType
+from onnxtrain.types import DataType, dtype_name
 
 
 class LossType(enum.Enum):
@@ -225,16 +227,21 @@ def _check_trainable(model: onnx.ModelProto, trainable: Sequence[str]) -> None:
     """Refuse to train what has no value that a checkpoint could hold.
 
     Raises:
-        ParameterError: if an input without a value is to be trained.
+        ParameterError: if an input without a value is to be trained, or whole numbers are.
     """
-    values = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name for value in model.graph.input} - values
+    values = {tensor.name: DataType(tensor.data_type) for tensor in model.graph.initializer}
+    inputs = {value.name for value in model.graph.input} - values.keys()
     if wrong := [name for name in trainable if name in inputs]:
         raise ParameterError(
-            f"cannot train {', '.join(map(repr, wrong))}: an input has no value to start from\n"
-            f"  initializers  {', '.join(sorted(values)[:20])}\n"
+            f"cannot train {listed(map(repr, wrong))}: an input has no value to start from\n"
+            f"  have  {nearest(wrong, could_train(values.items()))}\n"
             "  gradients of inputs are given by onnxtrain.grad(model, wrt=name)"
         )
+    for name in trainable:
+        if name in values and not values[name].is_floating_point():
+            raise ParameterError(
+                f"cannot train '{name}': it is {dtype_name(values[name])}, not floating point"
+            )
 
 
 def _check_loss(model: onnx.ModelProto, forward: onnx.ModelProto) -> None:

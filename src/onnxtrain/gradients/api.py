@@ -23,6 +23,7 @@ from onnxtrain.graph.edit import value_names
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.lift import lift
 from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.names import nearest, trainable
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_nodes
@@ -145,7 +146,9 @@ class _Named:
     ) -> list[ir.Value]:
         """The floating point values of these names."""
         if unknown := [name for name in names if name not in self.values]:
-            raise refusal(f"the graph has no value {', '.join(map(repr, unknown))}\n{self._have()}")
+            raise refusal(
+                f"the graph has no value {', '.join(map(repr, unknown))}\n{self._have(unknown)}"
+            )
         for name in names:
             if not can_carry_gradient(self.values[name]) and not is_signal(self.values[name]):
                 raise refusal(
@@ -154,21 +157,19 @@ class _Named:
                 )
         return [self.values[name] for name in names]
 
-    def _have(self) -> str:
+    def _have(self, wanted: Sequence[str]) -> str:
         constants = self.graph.initializers
         inputs = [str(v.name) for v in self.graph.inputs if v.name not in constants]
         kinds = {
             "inputs": inputs,
-            "weights": [name for name in constants if name not in self.inside],
+            "weights": trainable(
+                (n, v.dtype) for n, v in constants.items() if n not in self.inside
+            ),
             "weights in bodies": self.inside,
             "inner values": [n for n in self.values if n not in {*inputs, *constants}],
         }
-        return "\n".join(f"  {kind}  {_shown(names)}" for kind, names in kinds.items() if names)
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+        lines = [f"  {kind}  {nearest(wanted, names)}" for kind, names in kinds.items() if names]
+        return "\n".join(lines)
 
 
 def _claim_prefixes(names: Iterable[str], graph: ir.Graph) -> None:

@@ -9,7 +9,14 @@ they compute::
         edited = accessor.model
 """
 
+import importlib
+from typing import Any
+
+# modules that programs for the reference reach from here without importing them
+from onnxtrain.onnxblock import _graph_utils as _graph_utils
 from onnxtrain.onnxblock import blocks, loss, optim
+from onnxtrain.onnxblock import checkpoint_utils as checkpoint_utils
+from onnxtrain.onnxblock import model_accessor as model_accessor
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.checkpoint import load_checkpoint_to_model, save_checkpoint
 from onnxtrain.onnxblock.model_accessor import base, custom_op_library, empty_base
@@ -28,3 +35,10 @@ __all__ = [
     "optim",
     "save_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The module that differentiates, which most programs do not need and which takes long."""
+    if name == "_training_graph_utils":
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

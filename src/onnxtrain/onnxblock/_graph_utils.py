@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 
+from onnxtrain.graph.names import nearest
 from onnxtrain.onnxblock.edit import generate_name, set_outputs
 from onnxtrain.onnxblock.values import exists
 
@@ -62,6 +63,6 @@ def register_graph_outputs(model: onnx.ModelProto, output_names: Sequence[str] |
 def _named(kind: str, values: Iterable[onnx.ValueInfoProto], wanted: str) -> onnx.ValueInfoProto:
     found = {value.name: value for value in values}
     if wanted not in found:
-        have = ", ".join(f"'{name}'" for name in found) or "none"
+        have = nearest([f"'{wanted}'"], [f"'{name}'" for name in found])
         raise LookupError(f"the graph has no {kind} '{wanted}'\n  have  {have}")
     return found[wanted]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnxtrain.graph.names import GENERATED
 from onnxtrain.onnxblock.check import infer_types
 from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import ML, MS, TRAINING
@@ -17,7 +17,6 @@ from onnxtrain.types import ML, MS, TRAINING
 _VERSION_OF_DOMAIN = {MS: 1, ML: 3, TRAINING: 1}
 _NUMBERED_SINCE = 6
 """The first opset whose Cast takes the number of an element type."""
-_GENERATED = re.compile(r"onnx::.*::(\d+)(?:/.*)?")
 
 
 class _Numbers:
@@ -31,7 +30,7 @@ def reserve_names(model: onnx.ModelProto) -> None:
     used = [
         int(match[1])
         for name in _names(model.graph)
-        if (match := _GENERATED.fullmatch(name)) is not None
+        if (match := GENERATED.fullmatch(name)) is not None
     ]
     _Numbers.next = max([_Numbers.next, *(number + 1 for number in used)])
 

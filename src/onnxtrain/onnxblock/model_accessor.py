@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import onnx
 
@@ -74,6 +75,15 @@ def active() -> ModelAccessor | None:
 def active_custom_op_library() -> str | None:
     """Path of the custom operator library of the open context, if one is open."""
     return _Open.custom_op_library
+
+
+def __getattr__(name: str) -> Any:
+    """What is open, under the names by which blocks for onnxruntime-training ask for it."""
+    if name == "_GLOBAL_ACCESSOR":
+        return _Open.accessor
+    if name == "_GLOBAL_CUSTOM_OP_LIBRARY":
+        return _Open.custom_op_library
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 @contextmanager

@@ -10,9 +10,11 @@ from typing import Any
 import onnx
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.graph.names import listed, nearest, trainable
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import set_outputs
 from onnxtrain.onnxblock.values import exists
+from onnxtrain.types import DataType
 
 Parameters = tuple[list[onnx.TensorProto], list[onnx.TensorProto]]
 """Trainable and frozen parameters."""
@@ -95,10 +97,11 @@ class TrainingBlock(Block):
         wanted = self._wanted or {}
         unknown = [name for name in wanted if wanted[name] and not exists(model, name)]
         if unknown:
-            known = ", ".join(f"'{tensor.name}'" for tensor in model.graph.initializer)
+            tensors = model.graph.initializer
+            known = trainable((tensor.name, DataType(tensor.data_type)) for tensor in tensors)
             raise ParameterError(
                 f"cannot give a gradient to '{unknown[0]}': the model has no such value\n"
-                f"  its initializers are {known or 'none'}"
+                f"  have  {nearest(unknown[:1], known)}"
             )
         warn_of([name for name in wanted if not wanted[name] and not exists(model, name)])
         names = in_order(model, wanted)
@@ -152,7 +155,7 @@ def as_tuple(block: Block, names: Any) -> tuple[str, ...]:
 def warn_of(unknown: Sequence[str]) -> None:
     """Tell that parameters which shall be frozen are not there; nothing needs to be done for it."""
     if unknown:
-        shown = ", ".join(map(repr, unknown[:8]))
+        shown = listed(map(repr, unknown))
         warnings.warn(f"cannot freeze {shown}: the model has no such parameter", stacklevel=4)
 
 

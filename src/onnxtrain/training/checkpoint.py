@@ -14,6 +14,7 @@ import torch
 
 from onnxtrain.errors import CheckpointError, OptionError, ParameterError
 from onnxtrain.formats import odtc
+from onnxtrain.graph.names import nearest
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 
 GROUP = "group0"
@@ -86,11 +87,16 @@ class Parameters:
 
     def __getitem__(self, name: str) -> Parameter:
         if name not in self._items:
-            raise ParameterError(
-                f"there is no parameter '{name}'\n  have  {', '.join(list(self._items)[:20])}"
-            )
+            raise self.unknown(name)
         self.require_values()
         return self._items[name]
+
+    def unknown(self, name: object, trained: bool = False) -> ParameterError:
+        """What to raise for a name that no parameter (or none that is trained) has."""
+        have = [p.name for p in self.in_order(trainable=True)]
+        have += [] if trained else [p.name for p in self.in_order(trainable=False)]
+        kind = "trained parameter" if trained else "parameter"
+        return ParameterError(f"there is no {kind} '{name}'\n  have  {nearest([str(name)], have)}")
 
     def require_values(self) -> None:
         """Refuse a nominal state.
@@ -133,6 +139,9 @@ class Tensors(dict[str, torch.Tensor]):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__((p.name, p.tensor) for p in parameters.in_order(trainable=True))
         self._parameters = parameters
+
+    def __missing__(self, name: object) -> torch.Tensor:
+        raise self._parameters.unknown(name, trained=True)
 
     def __setitem__(self, name: str, value: npt.ArrayLike | torch.Tensor) -> None:
         self._parameters[name] = value

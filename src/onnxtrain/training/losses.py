@@ -60,7 +60,8 @@ def loss_outputs(model: ir.Model, loss: Any, outputs: Sequence[str] | None) -> l
     inner = inside(model.graph, picked)
     if unknown := [name for name in picked if name not in {*names, *(v.name for v in inner)}]:
         raise LossError(
-            f"the model has no output {', '.join(map(repr, unknown))}\n{returnable(model.graph)}"
+            f"the model has no output {', '.join(map(repr, unknown))}\n"
+            f"{returnable(model.graph, unknown)}"
         )
     if not picked:
         raise LossError("the loss needs an output: the list of outputs is empty")

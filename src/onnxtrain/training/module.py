@@ -31,6 +31,8 @@ from onnxtrain.transforms.narrow_training import narrow_training
 from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, SCALE_INPUT
+from onnxtrain.transforms.unfilled import fill_gradients
+from onnxtrain.transforms.unsummed import sum_gradients
 
 
 class Module:
@@ -77,6 +79,9 @@ class Module:
             load = functools.partial(load_model, own=True, edit=self._options.replacing())
         train_model = load(train_model_uri)
         self._train_model = complete(train_model) if built else prepare(train_model)
+        if not built and narrow is None:  # one that is narrowed has its gradients built anew
+            fill_gradients(self._train_model, level=3)
+            sum_gradients(self._train_model, level=3)
         self._eval_model = None if eval_model_uri is None else load(eval_model_uri)
         check_state(state, self._train_model)
         if self._eval_model is not None:

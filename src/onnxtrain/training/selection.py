@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
+from onnxtrain.graph.names import nearest
 from onnxtrain.transforms.computed import warn_of_computed
 from onnxtrain.transforms.parameters import Decision, decide
 from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
@@ -130,7 +131,7 @@ def _without(decisions: list[Decision], patterns: Sequence[str]) -> list[Decisio
         if not found:
             raise ParameterError(
                 f"no parameter matches '{pattern}', which is to be frozen\n"
-                f"  have  {', '.join(names[:20])}"
+                f"  have  {nearest([pattern], names)}"
             )
         left -= found
     return _kept(decisions, left, "frozen")

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.lift import lift
+from onnxtrain.graph.names import nearest
 from onnxtrain.transforms.attribute_weights import lift_attributes
 from onnxtrain.transforms.exported import Exported
 from onnxtrain.transforms.frequencies import (
@@ -380,8 +381,5 @@ def _matches(pattern: str, decisions: Sequence[Decision], graph: ir.Graph) -> li
     if pattern in graph.initializers and graph.initializers[pattern].dtype is not None:
         dtype = dtype_name(graph.initializers[pattern].dtype)  # type: ignore[arg-type]
         raise ParameterError(f"cannot train '{pattern}': it is {dtype}, not floating point")
-    names = [d.name for d in decisions]
-    raise ParameterError(
-        f"no parameter matches '{pattern}'\n  have  {', '.join(names[:20])}"
-        + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    )
+    names = [d.name for d in sorted(decisions, key=lambda d: not d.trained)]
+    raise ParameterError(f"no parameter matches '{pattern}'\n  have  {nearest([pattern], names)}")

@@ -18,6 +18,8 @@ from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
+from onnxtrain.graph.names import is_generated, listed, nearest
+from onnxtrain.graph.names import trainable as trainable_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
@@ -31,8 +33,6 @@ SCALE_INPUT = "loss_scale"
 """The gradient of the loss, where that is an input: all gradients are multiplied by it."""
 _CONSTANTS_SINCE = 4
 """The first IR version whose initializers need not be inputs too."""
-_SHOWN = 8
-"""How many inner values a message names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +60,10 @@ def parameters_to_inputs(model: ir.Model, names: Collection[str]) -> None:
     graph = model.graph
     given = {value.name for value in graph.inputs}
     if unknown := sorted(set(names) - set(graph.initializers) - given):
+        have = trainable_names((name, v.dtype) for name, v in graph.initializers.items())
         raise ParameterError(
-            f"the model has no parameter {', '.join(map(repr, unknown))}\n"
-            f"  initializers  {', '.join(list(graph.initializers)[:20])}"
+            f"the model has no parameter {listed(map(repr, unknown))}\n"
+            f"  have  {nearest(unknown, have)}"
         )
     for name in [n for n in graph.initializers if n in names]:
         value = graph.initializers[name]
@@ -186,20 +187,24 @@ def set_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     known.update(graph.initializers)
     if unknown := [name for name in names if name not in known]:
         raise GraphError(
-            f"the graph has no value {', '.join(map(repr, unknown))} to return\n{returnable(graph)}"
+            f"the graph has no value {listed(map(repr, unknown))} to return\n"
+            f"{returnable(graph, unknown)}"
         )
     graph.outputs.clear()
     graph.outputs.extend(known[name] for name in names)
     remove_dead(graph)
 
 
-def returnable(graph: ir.Graph) -> str:
-    """The values that could be outputs, for errors: the latest first, as one mostly wants those."""
+def returnable(graph: ir.Graph, wanted: Sequence[str] = ()) -> str:
+    """The values that could be outputs, for errors: the latest first, as one mostly wants those.
+
+    Before them come those whose names are like the wanted ones; what blocks made is left out.
+    """
+    outputs = [str(value.name) for value in graph.outputs]
     inner = [str(v.name) for node in graph for v in node.outputs if v.name]
-    inner = [name for name in reversed(inner) if name not in {v.name for v in graph.outputs}]
-    more = f" and {len(inner) - _SHOWN} more" if len(inner) > _SHOWN else ""
-    lines = [f"  outputs  {', '.join(str(v.name) for v in graph.outputs)}"]
-    lines += [f"  inner values  {', '.join(inner[:_SHOWN])}{more}"] if inner else []
+    inner = [n for n in reversed(inner) if n not in outputs and not is_generated(n)]
+    lines = [f"  outputs  {nearest(wanted, outputs)}"]
+    lines += [f"  inner values  {nearest(wanted, inner)}"] if inner else []
     return "\n".join(lines)
 
 
@@ -216,7 +221,7 @@ def differentiate(
     """
     inputs = {value.name: value for value in graph.inputs}
     if unknown := [name for name in names if name not in inputs]:
-        raise ParameterError(f"the model has no parameter {', '.join(map(repr, unknown))}")
+        raise ParameterError(f"the model has no parameter {listed(map(repr, unknown))}")
     grads = backward(graph, [inputs[name] for name in names], seeds)
     found = {str(x.name): grad for x, grad in grads.items()}
     lost = [name for name in names if name not in found]
