@@ -123,6 +123,23 @@ def test_ignored_rows_of_no_numbers_are_left_out(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_classes_before_other_axes(dtype: torch.dtype, reduction: str) -> None:
+    scores, labels = torch.randn(3, 5, 2, 4).to(dtype), torch.randint(0, 4, (3, 2, 4))
+    labels[1, 0, 2] = 4
+    scores[1, :, 0, 2] = torch.nan
+    options = {"ignore_index": 4, "reduction": reduction}
+    dy = torch.rand(labels.shape if reduction == "none" else (), dtype=dtype)
+    grad, loss = with_grad.cross_entropy_with_grad(scores, labels, dy, **options)
+    wide = scores.double().nan_to_num().requires_grad_()
+    true = torch.nn.functional.cross_entropy(wide, labels, **options)
+    (expected,) = torch.autograd.grad(true, wide, dy.double())
+    torch.testing.assert_close(loss, true.to(dtype))
+    torch.testing.assert_close(grad, expected.to(dtype))
+    assert not grad[1, :, 0, 2].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_losses_without_any_weight_are_zero(dtype: torch.dtype) -> None:
     scores, labels = torch.randn(3, 4).to(dtype), torch.tensor([1, 2, 1])
     weights, dy = torch.tensor([1.0, 0.0, 0.0, 1.0]).to(dtype), torch.ones((), dtype=dtype)

@@ -128,17 +128,19 @@ def spread(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, share: Tens
     """(exp(log_prob) - [c == label]) * share, in log_prob's type; exactly 0 where ignored."""
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
     lost = share.to(log_prob.dtype)
-    by_rows = log_prob.ndim == 2 and not log_prob.is_cuda
-    if by_rows:
+    if log_prob.ndim == 2 and not log_prob.is_cuda:
         grad = rows.picked_grad(lost, log_prob, labels)
     else:
         grad = torch.zeros_like(log_prob).scatter_(1, labels.unsqueeze(1), -lost.unsqueeze(1))
     result: Tensor = torch.ops.aten._log_softmax_backward_data(grad, log_prob, 1, log_prob.dtype)
-    if ignored is None:
-        return result
-    if by_rows:
-        return rows.clear(result, ignored)
-    return result.masked_fill_(ignored.unsqueeze(1), 0.0)
+    return result if ignored is None else cleared(result, ignored)
+
+
+def cleared(grad: Tensor, ignored: Tensor) -> Tensor:
+    """A gradient with zeros, in place, where a label is ignored, whatever the scores are there."""
+    if grad.ndim > 2 or grad.is_cuda:
+        return grad.masked_fill_(ignored.unsqueeze(1), 0.0)
+    return rows.clear(grad, ignored)
 
 
 def log_probabilities(scores: Tensor, dtype: torch.dtype) -> Tensor:

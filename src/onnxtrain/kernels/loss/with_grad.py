@@ -51,11 +51,11 @@ def cross_entropy_with_grad(
     share = over_labels.shares(dy, each_weight, reduction)
     grad, each = torch.empty_like(scores) if out is None else out, torch.empty_like(each_weight)
     given = (scores, dy) if weights is None else (scores, dy, weights)
-    by_rows = scores.ndim == 2 and scores.is_cpu and not blocks.recorded(*given)
+    at_once = scores.is_cpu and not blocks.recorded(*given)
     for here in _blocks(scores):
         data, left_out = scores[here], None if ignored is None else ignored[here]
-        if by_rows:
-            picked = _rows_grad(data, found[here], left_out, share[here], grad[here])
+        if at_once:
+            picked = _from_softmax(data, found[here], left_out, share[here], grad[here])
             each[here] = over_labels.weighted(picked, left_out, each_weight[here])
         else:
             wide = over_labels.log_probabilities(data, acc(scores.dtype))
@@ -72,7 +72,7 @@ def _blocks(scores: Tensor) -> Iterator[slice]:
         yield slice(first, first + step)
 
 
-def _rows_grad(
+def _from_softmax(
     scores: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor, out: Tensor
 ) -> Tensor:
     """(softmax(scores) - [c == label]) * share into ``out``; gives the labels' log probabilities.
@@ -86,7 +86,7 @@ def _rows_grad(
     picked = wide.gather(1, column).squeeze(1).sub_(wide.amax(1)).add_(log_of_largest)
     soft.scatter_(1, column, soft.gather(1, column).sub_(1))
     soft.mul_(share.unsqueeze(1))
-    out.copy_(soft if ignored is None else rows.clear(soft, ignored))
+    out.copy_(soft if ignored is None else over_labels.cleared(soft, ignored))
     return picked
 
 
