@@ -148,6 +148,15 @@ def test_rows_that_are_longer_than_a_block(dtype: torch.dtype, taken: list[int])
     assert taken == [3, 3, 3]
 
 
+def test_a_wider_scale_keeps_its_digits(taken: list[int]) -> None:
+    x, scale = drawn(9, 11, dtype=torch.float32), drawn(11, dtype=torch.float64, seed=1)
+    y, inverse = simplified_layer_normalization(x, scale)
+    assert torch.equal(y, (x * inverse) * scale) and not torch.equal(y, y.float().double())
+    dx, dscale = simplified_layer_normalization_grad(y.float(), x, scale, inverse)
+    assert dx.dtype == x.dtype and dscale.dtype == scale.dtype
+    assert not taken
+
+
 def test_what_autograd_records_is_in_one_piece(taken: list[int]) -> None:
     x, skip, scale = (drawn(*shape, dtype=torch.bfloat16) for shape in ((9, 8), (9, 8), (8,)))
     scale.requires_grad_()

@@ -94,3 +94,65 @@ def test_blocks_of_rows_give_what_all_rows_give(
     for found, expected in zip(parts, whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert not whole[0][1].any() and whole[0][0].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ignored_rows_of_no_numbers_are_left_out(
+    dtype: torch.dtype, reduction: str, weighted: bool
+) -> None:
+    scores, labels = torch.randn(6, 5).to(dtype), torch.tensor([0, 4, 2, 4, 1, 3])
+    scores[[1, 3]] = torch.nan
+    weights = torch.rand(5).to(dtype) if weighted else None
+    options = {"ignore_index": 4, "reduction": reduction}
+    dy = torch.rand(6 if reduction == "none" else (), dtype=dtype)
+    loss, log_prob = softmax_cross_entropy_loss(scores, labels, weights, **options)
+    grad = softmax_cross_entropy_loss_grad(dy, log_prob, labels, weights, **options)
+    both, fused = with_grad.cross_entropy_with_grad(scores, labels, dy, weights, **options)
+    wide = scores.double().nan_to_num().requires_grad_()
+    w = torch.ones(5).double() if weights is None else weights.double()
+    true = torch.nn.functional.cross_entropy(wide, labels, w, **options)
+    (expected,) = torch.autograd.grad(true, wide, dy.double())
+    for found in (loss, fused):
+        torch.testing.assert_close(found, true.to(dtype))
+    close = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
+    for found in (grad, both):
+        assert not found[[1, 3]].any()
+        torch.testing.assert_close(found, expected.to(dtype), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_classes_before_other_axes(dtype: torch.dtype, reduction: str) -> None:
+    scores, labels = torch.randn(3, 5, 2, 4).to(dtype), torch.randint(0, 4, (3, 2, 4))
+    labels[1, 0, 2] = 4
+    scores[1, :, 0, 2] = torch.nan
+    options = {"ignore_index": 4, "reduction": reduction}
+    dy = torch.rand(labels.shape if reduction == "none" else (), dtype=dtype)
+    grad, loss = with_grad.cross_entropy_with_grad(scores, labels, dy, **options)
+    wide = scores.double().nan_to_num().requires_grad_()
+    true = torch.nn.functional.cross_entropy(wide, labels, **options)
+    (expected,) = torch.autograd.grad(true, wide, dy.double())
+    torch.testing.assert_close(loss, true.to(dtype))
+    torch.testing.assert_close(grad, expected.to(dtype))
+    assert not grad[1, :, 0, 2].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_losses_without_any_weight_are_zero(dtype: torch.dtype) -> None:
+    scores, labels = torch.randn(3, 4).to(dtype), torch.tensor([1, 2, 1])
+    weights, dy = torch.tensor([1.0, 0.0, 0.0, 1.0]).to(dtype), torch.ones((), dtype=dtype)
+    loss, log_prob = softmax_cross_entropy_loss(scores, labels, weights)
+    grad = softmax_cross_entropy_loss_grad(dy, log_prob, labels, weights)
+    both, fused = with_grad.cross_entropy_with_grad(scores, labels, dy, weights)
+    assert not any(t.any() for t in (loss, grad, both, fused))
+
+
+def test_losses_of_16_bits_are_right_where_the_probability_is_none() -> None:
+    scores = torch.tensor([[300.0, 0.0, 100.0], [1.0, 2.0, 3.0]], dtype=torch.bfloat16)
+    labels, dy = torch.tensor([1, 0]), torch.ones(2)
+    options = {"output_type": 1, "reduction": "none"}
+    _, loss = with_grad.cross_entropy_with_grad(scores, labels, dy, **options)
+    true = torch.nn.functional.cross_entropy(scores.double(), labels, reduction="none")
+    torch.testing.assert_close(loss, true.float())

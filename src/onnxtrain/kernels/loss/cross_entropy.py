@@ -15,6 +15,7 @@ from torch import Tensor
 from onnxtrain.kernels import blocks, fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
+from onnxtrain.kernels.loss import rows
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
@@ -123,10 +124,14 @@ def _loss(
         to = quick.Labels(labels, weights, ignore_index, reduction)
         pair: tuple[Tensor, Tensor] = quick.loss(scores, to, dtype)
         return pair
-    found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
     kind = torch.promote_types(scores.dtype, dtype)
+    log_prob = over_labels.log_probabilities(scores, kind)
+    if rows.takes(log_prob, weights):
+        plain = rows.loss(log_prob, labels, weights, ignore_index, reduction)
+        if plain is not None:
+            return plain[0].to(dtype), log_prob.to(dtype)
+    found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
     each_weight = over_labels.sample_weights(found, ignored, weights, acc(kind))
-    log_prob = torch.log_softmax(scores, 1, dtype=kind)
     each = over_labels.losses(log_prob, found, ignored, each_weight)
     return over_labels.reduce(each, each_weight, reduction).to(dtype), log_prob.to(dtype)
 
@@ -145,6 +150,11 @@ def _grad(
             dy, log_prob, quick.Labels(label, weight, ignore_index, reduction)
         )
         return grad
+    if rows.takes(log_prob, weight, dy):
+        options = (label, weight, ignore_index, reduction)
+        plain = rows.loss(log_prob, *options)
+        if plain is not None:
+            return rows.grad(dy, log_prob, *options, plain[1])
     found, ignored = over_labels.usable(label, log_prob.shape[1], ignore_index)
     each_weight = over_labels.sample_weights(found, ignored, weight, acc(log_prob.dtype))
     return over_labels.logits_grad(dy, log_prob, found, ignored, each_weight, reduction)

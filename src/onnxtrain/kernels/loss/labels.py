@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.loss import rows
+
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -39,17 +41,28 @@ def usable(
     labels: Tensor, classes: int, ignore_index: int | None, low: int = 0
 ) -> tuple[Tensor, Tensor | None]:
     """Labels as indices (class 0 where ignored), and which ones are ignored."""
-    ignored = None if ignore_index is None else labels == ignore_index
-    found = labels.to(torch.int64)
-    if ignored is not None:
+    found, ignored = labels.to(torch.int64), None
+    if ignore_index is not None and _may_have(found, ignore_index):
+        ignored = found == ignore_index
         found = found.masked_fill(ignored, 0)
-    if not found.is_cuda and bool(((found < low) | (found >= classes)).any()):
+    if found.is_cuda:
+        return found, ignored
+    first, last = found.aminmax()
+    if int(first) < low or int(last) >= classes:
         flat = found.reshape(-1)
         index = int(((flat < low) | (flat >= classes)).nonzero()[0])
         raise ValueError(
             f"label value {int(flat[index])} at index {index} is out of range [{low}, {classes})"
         )
     return found, ignored
+
+
+def _may_have(labels: Tensor, value: int) -> bool:
+    """Whether a label may be this one; on a CPU most batches show that none is ignored."""
+    if labels.is_cuda:
+        return True
+    first, last = labels.aminmax()
+    return int(first) <= value <= int(last)
 
 
 def sample_weights(
@@ -84,6 +97,8 @@ def reduce(each: Tensor, weights: Tensor, reduction: str) -> Tensor:
 
 def over(numerator: Tensor, denominator: Tensor) -> Tensor:
     """A quotient, 0 if the denominator is 0."""
+    if not denominator.is_cuda and float(denominator):
+        return numerator / denominator
     return torch.where(denominator == 0, 0.0, numerator / denominator)
 
 
@@ -112,16 +127,24 @@ def logits_grad(
 def spread(log_prob: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor) -> Tensor:
     """(exp(log_prob) - [c == label]) * share, in log_prob's type; exactly 0 where ignored."""
     # the gradient in log_prob is -share at the label; log softmax passes it on to the scores
-    grad, lost = torch.zeros_like(log_prob), -share.to(log_prob.dtype)
-    # a CPU scatters 16 bits, and fills by masks, at the price of a copy
-    rows = log_prob.ndim == 2 and not log_prob.is_cuda
-    if rows:
-        grad[torch.arange(len(grad)), labels] = lost
+    lost = share.to(log_prob.dtype)
+    if log_prob.ndim == 2 and not log_prob.is_cuda:
+        grad = rows.picked_grad(lost, log_prob, labels)
     else:
-        grad.scatter_(1, labels.unsqueeze(1), lost.unsqueeze(1))
+        grad = torch.zeros_like(log_prob).scatter_(1, labels.unsqueeze(1), -lost.unsqueeze(1))
     result: Tensor = torch.ops.aten._log_softmax_backward_data(grad, log_prob, 1, log_prob.dtype)
-    if ignored is None:
-        return result
-    if rows:
-        return result.index_fill_(0, ignored.nonzero().squeeze(1), 0.0)
-    return result.masked_fill_(ignored.unsqueeze(1), 0.0)
+    return result if ignored is None else cleared(result, ignored)
+
+
+def cleared(grad: Tensor, ignored: Tensor) -> Tensor:
+    """A gradient with zeros, in place, where a label is ignored, whatever the scores are there."""
+    if grad.ndim > 2 or grad.is_cuda:
+        return grad.masked_fill_(ignored.unsqueeze(1), 0.0)
+    return rows.clear(grad, ignored)
+
+
+def log_probabilities(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """The log softmax of scores in a type that is as wide as theirs or wider."""
+    # a CPU takes several times as long to do both at once
+    data = scores if scores.is_cuda else scores.to(dtype)
+    return torch.log_softmax(data, 1, dtype=dtype)

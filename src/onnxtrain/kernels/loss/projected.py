@@ -94,7 +94,7 @@ class Projection:
         """The loss of each row, dx, dw and d bias, in operations that torch records."""
         scores = multiply(torch.matmul, self.rows, self.w.mT)
         scores = scores if self.bias is None else scores + self.bias
-        log_prob = torch.log_softmax(scores, 1, dtype=acc(scores.dtype))
+        log_prob = over_labels.log_probabilities(scores, acc(scores.dtype))
         each = over_labels.losses(log_prob, labels, ignored, each_weight)
         d = over_labels.spread(log_prob, labels, ignored, dy * each_weight).to(scores.dtype)
         dx, dw = multiply(torch.matmul, d, self.w), multiply(torch.matmul, d.mT, self.rows)

@@ -11,13 +11,11 @@ from torch import Tensor
 from onnxtrain.kernels import blocks
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
+from onnxtrain.kernels.loss import rows
 from onnxtrain.kernels.loss.cross_entropy import fast_rows
-from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTS, OWN
-
-_REDUCTIONS = {"mean": 1, "sum": 2}
-"""Numbers of reductions in torch's operators."""
 
 
 @kernel(
@@ -46,17 +44,23 @@ def cross_entropy_with_grad(
         to = quick.Labels(labels, weights, ignore_index, reduction)
         pair: tuple[Tensor, Tensor] = quick.loss_and_grad(scores, to, dy, dtype, out)
         return pair
-    if weights is None and (plain := _plain(scores, labels, dy, ignore_index, reduction, out)):
+    if plain := _plain(scores, labels, dy, weights, ignore_index, reduction, out):
         return plain[0], plain[1].to(dtype)
     found, ignored = over_labels.usable(labels, scores.shape[1], ignore_index)
     each_weight = over_labels.sample_weights(found, ignored, weights, acc(scores.dtype))
     share = over_labels.shares(dy, each_weight, reduction)
     grad, each = torch.empty_like(scores) if out is None else out, torch.empty_like(each_weight)
-    for rows in _blocks(scores):
-        wide = torch.log_softmax(scores[rows], 1, dtype=acc(scores.dtype))
-        left_out = None if ignored is None else ignored[rows]
-        each[rows] = over_labels.losses(wide, found[rows], left_out, each_weight[rows])
-        grad[rows] = over_labels.spread(wide, found[rows], left_out, share[rows])
+    given = (scores, dy) if weights is None else (scores, dy, weights)
+    at_once = scores.is_cpu and not blocks.recorded(*given)
+    for here in _blocks(scores):
+        data, left_out = scores[here], None if ignored is None else ignored[here]
+        if at_once:
+            picked = _from_softmax(data, found[here], left_out, share[here], grad[here])
+            each[here] = over_labels.weighted(picked, left_out, each_weight[here])
+        else:
+            wide = over_labels.log_probabilities(data, acc(scores.dtype))
+            each[here] = over_labels.losses(wide, found[here], left_out, each_weight[here])
+            grad[here] = over_labels.spread(wide, found[here], left_out, share[here])
     return grad, over_labels.reduce(each, each_weight, reduction).to(dtype)
 
 
@@ -68,32 +72,40 @@ def _blocks(scores: Tensor) -> Iterator[slice]:
         yield slice(first, first + step)
 
 
+def _from_softmax(
+    scores: Tensor, labels: Tensor, ignored: Tensor | None, share: Tensor, out: Tensor
+) -> Tensor:
+    """(softmax(scores) - [c == label]) * share into ``out``; gives the labels' log probabilities.
+
+    Exponentials are computed once, where a gradient from log probabilities computes them again.
+    """
+    wide, column = widen(scores), labels.unsqueeze(1)
+    soft = torch.softmax(wide, 1)
+    # the largest probability is never so small that its logarithm would be lost
+    log_of_largest = soft.amax(1).log_()
+    picked = wide.gather(1, column).squeeze(1).sub_(wide.amax(1)).add_(log_of_largest)
+    soft.scatter_(1, column, soft.gather(1, column).sub_(1))
+    soft.mul_(share.unsqueeze(1))
+    out.copy_(soft if ignored is None else over_labels.cleared(soft, ignored))
+    return picked
+
+
 def _plain(
     scores: Tensor,
     labels: Tensor,
     dy: Tensor,
+    weights: Tensor | None,
     ignore_index: int,
     reduction: str,
     out: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """The same on the CPU by a few operators of torch; None if a label is ignored or no class."""
-    if scores.is_cuda or scores.ndim != 2 or reduction not in _REDUCTIONS:
-        return None
-    if scores.dtype not in (torch.float32, torch.float64) or dy.dtype != scores.dtype:
+    """The same on the CPU by a few operators of torch; None if they do not serve."""
+    if not rows.takes(scores, weights, dy):
         return None
     log_prob = torch.log_softmax(scores, 1)
-    if labels.dtype is not torch.int64:
-        labels = labels.to(torch.int64)
-    options = (labels, None, _REDUCTIONS[reduction], ignore_index)
-    try:
-        loss, count = torch.ops.aten.nll_loss_forward(log_prob, *options)
-    except IndexError:
+    options = (labels, weights, ignore_index, reduction)
+    found = rows.loss(log_prob, *options)
+    if found is None:
         return None
-    if float(count) != len(labels):
-        return None
-    grad = torch.ops.aten.nll_loss_backward(
-        dy if dy.ndim == 0 else dy.reshape(()), log_prob, *options, count
-    )
     # the scores may be overwritten now
-    grad = torch._log_softmax_backward_data(grad, log_prob, 1, scores.dtype, out=out)
-    return grad, loss
+    return rows.grad(dy, log_prob, *options, found[1], out), found[0]

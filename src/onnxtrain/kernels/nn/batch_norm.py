@@ -109,7 +109,7 @@ def batch_norm_internal(
         running = quick_running(x, input_mean, input_var, momentum, update)
         y, mean, _, inverse = quick.train(x, scale, b, epsilon, running=running)
         return y, *running[:2], mean.to(input_mean.dtype), inverse.to(input_var.dtype)
-    y, mean, var, inverse = train(x, scale, b, epsilon)
+    y, mean, var, inverse = _train(x, scale, b, epsilon)
     new = moved(x, (input_mean, input_var), (mean, var), momentum, update)
     return y, *new, mean.to(input_mean.dtype), inverse.to(input_var.dtype)
 
@@ -168,7 +168,7 @@ def batch_normalization_grad(
         epsilon,
         [True, True, True],
     )
-    return dx.reshape(x.shape), dscale.to(scale.dtype), dbias.to(scale.dtype)
+    return shaped(dx, x), dscale.to(scale.dtype), dbias.to(scale.dtype)
 
 
 def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Tensor:
@@ -178,7 +178,7 @@ def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilo
         return torch.empty_like(x)
     w, shift, m, v = (p.to(acc(x.dtype)) for p in (scale, b, mean, var))
     y, _, _ = torch.native_batch_norm(as_batch(x), w, shift, m, v, False, 0.0, epsilon)
-    return y.reshape(x.shape)
+    return shaped(y, x)
 
 
 def train(
@@ -186,11 +186,18 @@ def train(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Normalize with the batch's statistics; returns y, mean, biased variance, 1 / deviation."""
     check(x, scale, b)
-    if not x.numel():
-        raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
     if quick := fast_images(x, x, scale, b):
         found: tuple[Tensor, Tensor, Tensor, Tensor] = quick.train(x, scale, b, epsilon)
         return found
+    return _train(x, scale, b, epsilon)
+
+
+def _train(
+    x: Tensor, scale: Tensor, b: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same by torch."""
+    if not x.numel():
+        raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
     y, _, inverse = torch.native_batch_norm(
@@ -199,7 +206,7 @@ def train(
     # momentum 1 makes torch leave mean and unbiased variance (0 / 0 for one element) in the buffers
     count = math.prod(x.shape) // channels(x)
     biased = var * ((count - 1) / count) if count > 1 else torch.zeros_like(var)
-    return y.reshape(x.shape), mean, biased, inverse
+    return shaped(y, x), mean, biased, inverse
 
 
 def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
@@ -208,7 +215,7 @@ def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
     A gradient that lies otherwise is copied, which is less than torch would do with it.
     """
     recorded = torch.is_grad_enabled() and dy.requires_grad
-    if x.ndim < 2 or dy.dtype != x.dtype or recorded:
+    if not x.is_cuda or x.ndim < 2 or dy.dtype != x.dtype or recorded:
         return None
     dense = x if x.is_contiguous() else x.movedim(1, -1)
     return fast.load("batch_norm") if fast.ready(dense, *vectors, smallest=1) else None
@@ -227,6 +234,11 @@ def _blend_in(old: Tensor, new: Tensor, momentum: float) -> Tensor:
 def as_batch(x: Tensor) -> Tensor:
     """[N, C, ...]; a vector is a batch of one channel."""
     return x.reshape(-1, 1) if x.ndim == 1 else x
+
+
+def shaped(result: Tensor, x: Tensor) -> Tensor:
+    """Undo ``as_batch``."""
+    return result.reshape(x.shape) if x.ndim == 1 else result
 
 
 def channels(x: Tensor) -> int:

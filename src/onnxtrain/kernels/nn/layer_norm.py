@@ -173,12 +173,15 @@ def _grad_in_blocks(
     torch takes these as they are, but then sums over rows in their type.
     """
     dx, flat = torch.empty_like(given[0]), weight.view(-1)
-    sums = []
-    for target, m, i, x, dy, *more in blocks.rows(mean.numel(), dx, mean, inverse, *given):
-        found, *each = _native_grad(
-            widen(dy), widen(x), flat.shape, m, i, flat, flat, [True, True, True]
-        )
-        target.copy_(found.add_(widen(more[0])) if more else found)
+    sums: list[list[Tensor]] = []
+    rooms: list[Tensor] = []
+    for target, m, i, *parts in blocks.rows(mean.numel(), dx, mean, inverse, *given):
+        # memory for wide copies is used again, as new one costs more to get
+        rooms = rooms or [torch.empty(part.shape, dtype=weight.dtype) for part in parts]
+        copies = zip(rooms, parts, strict=True)
+        x, dy, *more = (room[: len(part)].copy_(part) for room, part in copies)
+        found, *each = _native_grad(dy, x, flat.shape, m, i, flat, flat, [True, True, True])
+        target.copy_(found.add_(more[0]) if more else found)
         sums.append(each)
     return dx, [torch.stack(t).sum(0).view(weight.shape) for t in zip(*sums, strict=True)]
 
@@ -263,7 +266,9 @@ def precise(x: Tensor, stash: torch.dtype) -> Tensor:
 
 def residual_sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """x + skip + bias in the type of computation."""
-    total = widen(x) + skip
+    wide = widen(x)
+    fresh = wide is not x and skip.shape == x.shape
+    total = wide.add_(skip) if fresh else wide + skip
     return total if bias is None else total + bias
 
 

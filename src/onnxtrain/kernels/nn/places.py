@@ -45,8 +45,9 @@ def flattened(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order
 def plane_starts(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Where each sample's channel begins in the whole tensor."""
     batch, channels = indices.shape[:2]
-    number = torch.arange(batch * channels, device=indices.device).mul_(math.prod(sizes))
-    return number.view(batch, channels, *[1] * len(sizes))
+    size = math.prod(sizes)
+    starts = torch.arange(0, batch * channels * size, max(size, 1), device=indices.device)
+    return starts.view(batch, channels, *[1] * len(sizes))
 
 
 def inside(indices: Tensor, count: int) -> Tensor:

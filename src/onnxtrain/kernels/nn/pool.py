@@ -212,6 +212,8 @@ def average_pool_grad(
 
 def _fast_mean(dy: Tensor, window: Window) -> ModuleType | None:
     """The Triton kernels for images, if they take these."""
+    if not dy.is_cuda:
+        return None
     dense = dy if dy.is_contiguous() else dy.movedim(1, -1)
     plain = dy.ndim == 4 and _torch_pads(window) and set(window.dilations) == {1}
     if not plain or not fast.ready(dense, smallest=1):

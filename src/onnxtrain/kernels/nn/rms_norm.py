@@ -16,7 +16,7 @@ from onnxtrain.kernels.nn.layer_norm import (
     scale_grad,
     statistic,
 )
-from onnxtrain.kernels.precision import widen
+from onnxtrain.kernels.precision import acc, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import kept_size
 from onnxtrain.types import FLOATS, MS, OWN
@@ -44,14 +44,14 @@ def simplified_layer_normalization(
         )
         return found.y, found.inverse.view(row_shape(x, axis))
     x = precise(x, stash)
-    if scale.shape != normalized_shape(x, axis) or not blocks.ready(x, scale):
+    if scale.shape != normalized_shape(x, axis) or not _in_blocks(x, scale):
         y, inverse = normalize(x, scale, axis, epsilon)
         return y.to(scale.dtype), inverse.to(stash)
     y = torch.empty_like(x, dtype=scale.dtype)
     inverse = torch.empty(row_shape(x, axis), dtype=stash)
-    for part, *found in blocks.rows(inverse.numel(), x, y, inverse):
-        for target, value in zip(found, normalize(part, scale.view(-1), 1, epsilon), strict=True):
-            target.copy_(value)
+    weight = scale.view(-1).to(acc(x.dtype))
+    for part, target, root in blocks.rows(inverse.numel(), x, y, inverse):
+        _normalize_into(target, root, widen(part), weight, epsilon)
     return y, inverse
 
 
@@ -70,20 +70,22 @@ def skip_simplified_layer_normalization(
     The mean is not subtracted, but the operator has an output for it.
     """
     averaged, like = wanted[1:2] == (True,), skip.shape == input.shape
-    given = [t for t in (input, skip, gamma, bias) if t is not None]
     if like and not averaged and _fast_skip(input, gamma, skip, bias):
         found = fast.load("norm").normalize(
             input, gamma, None, epsilon, centred=False, skip=skip, extra=bias
         )
         return found.y, None, found.inverse.view(row_shape(input, -1)), found.total
-    if like and not averaged and blocks.ready(*given):
+    plain = like and not averaged and gamma.shape == input.shape[-1:]
+    if plain and _in_blocks(input, gamma, skip, *([] if bias is None else [bias])):
         y, total = torch.empty_like(input), torch.empty_like(input)
         inverse = torch.empty(row_shape(input, -1), dtype=torch.float32)
-        for x, more, *targets in blocks.rows(inverse.numel(), input, skip, y, inverse, total):
+        weight = gamma.to(acc(input.dtype))
+        for x, more, target, root, sums in blocks.rows(
+            inverse.numel(), input, skip, y, inverse, total
+        ):
             part = residual_sum(x, more, bias)
-            values = (*normalize(part, gamma, -1, epsilon), part)
-            for target, value in zip(targets, values, strict=True):
-                target.copy_(value)
+            sums.copy_(part)
+            _normalize_into(target, root, part, weight, epsilon)
         return y, None, inverse, total
     total = residual_sum(input, skip, bias)
     y, inverse = normalize(total, gamma, -1, epsilon)
@@ -151,15 +153,15 @@ def _simplified_grad(
         # a stashed value that is coarser than the data would cost the gradient its precision
         axes = list(range(x.ndim - len(sizes), x.ndim))
         inverse = inverse_root(widen(x), axes, epsilon)
-    if scale.shape != sizes or not blocks.ready(x, y_grad, inverse, scale, *more):
+    if scale.shape != sizes or not _in_blocks(x, scale, y_grad, inverse, *more):
         dx, dscale = _grad(y_grad, x, scale, inverse, sizes)
         dx = dx if residual is None else dx + residual
         return dx.to(x.dtype), dscale.sum_to_size(scale.shape).to(scale.dtype)
-    dx, flat, sums = torch.empty_like(x), scale.view(-1), []
+    dx, weight, sums = torch.empty_like(x), scale.view(-1).to(acc(x.dtype)), []
     for target, dy, part, each, *rest in blocks.rows(
         inverse.numel(), dx, y_grad, x, inverse, *more
     ):
-        found, total = _grad(dy, part, flat, each, flat.shape)
+        found, total = _rows_grad(dy, part, weight, each)
         target.copy_(found.add_(widen(rest[0])) if rest else found)
         sums.append(total)
     return dx, torch.stack(sums).sum(0).view(sizes).to(scale.dtype)
@@ -174,6 +176,35 @@ def _grad(
     inner = grad * scale
     dx = inverse * (inner - normal * (inner * normal).mean(axes, keepdim=True))
     return dx, scale_grad(grad * normal, sizes)
+
+
+def _rows_grad(dy: Tensor, x: Tensor, scale: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of rows, in two rooms and one for what is summed; nothing is recorded."""
+    grad, normal = widen(dy), widen(x) * inverse
+    inner = grad * scale
+    products = inner * normal
+    mean = products.mean(1, keepdim=True)
+    dscale = torch.mul(grad, normal, out=products).sum(0)
+    return inner.sub_(normal.mul_(mean)).mul_(inverse), dscale
+
+
+def _in_blocks(x: Tensor, scale: Tensor, *others: Tensor) -> bool:
+    """Whether rows are computed block by block, in memory that is used again.
+
+    The type of computation is that of x, which no scale or other tensor widens.
+    """
+    work, given = acc(x.dtype), (x, scale, *others)
+    if not blocks.ready(*given):
+        return False
+    return all(torch.promote_types(work, t.dtype) == work for t in given)
+
+
+def _normalize_into(y: Tensor, inverse: Tensor, x: Tensor, scale: Tensor, epsilon: float) -> None:
+    """Write y and inv of rows x; all that is computed has x's type."""
+    room = x.square()
+    root = torch.rsqrt(room.mean(1, keepdim=True).add_(epsilon))
+    inverse.copy_(root)
+    y.copy_(torch.mul(x, root, out=room).mul_(scale))
 
 
 def normalize(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:

@@ -68,15 +68,14 @@ def _directions(
     factor, least = c1 / c2**0.5, c1 * form.epsilon
     squares = torch.zeros(2, dtype=torch.float64)
     for (w, g, m, v, *_), (_, direction, first, second, *_) in zip(old, new, strict=True):
-        g, new_m, new_v, d = (
-            row[: len(w)].copy_(given) for row, given in zip(scratch, (g, m, v, w), strict=True)
-        )
+        wide, room_m, room_v, d = scratch[:, : len(w)]
+        g = wide.copy_(g)
         if divisor is not None:
             g.div_(divisor)
-        new_m.mul_(form.alpha).add_(g, alpha=1 - form.alpha)
-        new_v.mul_(form.beta).addcmul_(g, g, value=1 - form.beta)
+        new_m = _scaled(m, form.alpha, first, room_m).add_(g, alpha=1 - form.alpha)
+        new_v = _scaled(v, form.beta, second, room_v).addcmul_(g, g, value=1 - form.beta)
         root = torch.sqrt(new_v, out=g).mul_(factor).add_(least)
-        d.mul_(form.decay).addcdiv_(new_m, root)
+        torch.mul(w, form.decay, out=d).addcdiv_(new_m, root)
         if not _finite(total := _square(direction.copy_(d), root)):
             finite = d.isfinite()
             direction.copy_(torch.where(finite, d, 0.0))
@@ -90,7 +89,15 @@ def _directions(
 
 def _square(x: Tensor, space: Tensor) -> Tensor:
     """The sum of x², whose terms need space."""
-    return space.copy_(x).square_().sum()
+    wide = x if x.dtype == space.dtype else space.copy_(x)
+    return torch.mul(wide, wide, out=space).sum()
+
+
+def _scaled(old: Tensor, factor: float, new: Tensor, room: Tensor) -> Tensor:
+    """old * factor in the type of the room, right in its new place if that has the type."""
+    if new.dtype == room.dtype:
+        return torch.mul(old, factor, out=new)
+    return room.copy_(old).mul_(factor)
 
 
 def _finite(total: Tensor) -> bool:
