@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from graph.text import proto
 from onnxtrain.errors import GraphError, NodeError
 from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.kernels.nn.places import plane_starts
 from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad, max_pool, max_pool_grad
 from onnxtrain.kernels.nn.window import resolve
 from onnxtrain.testing.cases import pool as cases
@@ -265,3 +266,8 @@ def test_places_in_another_plane_are_those_of_the_whole_image() -> None:
     dy, indices = torch.tensor([[[[2.0]], [[3.0]]]]), torch.tensor([[[[5]], [[2]]]])
     grad = max_pool_grad(dy, indices, (1, 2, 2, 2), kernel_shape=(2, 2), out_shape=None)
     assert grad.flatten().tolist() == [0.0, 0.0, 3.0, 0.0, 0.0, 2.0, 0.0, 0.0]
+
+
+def test_planes_without_elements_have_a_beginning() -> None:
+    starts = plane_starts(torch.zeros(2, 3, 1, 1, dtype=torch.int64), (0, 4))
+    assert starts.shape == (2, 3, 1, 1)

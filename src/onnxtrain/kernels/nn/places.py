@@ -45,8 +45,8 @@ def flattened(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order
 def plane_starts(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Where each sample's channel begins in the whole tensor."""
     batch, channels = indices.shape[:2]
-    size = math.prod(sizes)
-    starts = torch.arange(0, batch * channels * size, max(size, 1), device=indices.device)
+    size = max(math.prod(sizes), 1)  # where nothing is, nothing begins elsewhere
+    starts = torch.arange(0, batch * channels * size, size, device=indices.device)
     return starts.view(batch, channels, *[1] * len(sizes))
 
 
