@@ -116,10 +116,11 @@ def test_ignored_rows_of_no_numbers_are_left_out(
     (expected,) = torch.autograd.grad(true, wide, dy.double())
     for found in (loss, fused):
         torch.testing.assert_close(found, true.to(dtype))
-    close = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
-    for found in (grad, both):
-        assert not found[[1, 3]].any()
-        torch.testing.assert_close(found, expected.to(dtype), **close)
+    # a log probability of 8 bits, off by 2^-9 of itself, moves p by 2^-9 p |log p|, 0.0007 at most
+    close = {"rtol": 1.6e-2, "atol": 1e-3} if dtype is torch.bfloat16 else {}
+    torch.testing.assert_close(grad, expected.to(dtype), **close)
+    torch.testing.assert_close(both, expected.to(dtype))
+    assert not grad[[1, 3]].any() and not both[[1, 3]].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -42,13 +42,13 @@ def usable(
 ) -> tuple[Tensor, Tensor | None]:
     """Labels as indices (class 0 where ignored), and which ones are ignored."""
     found, ignored = labels.to(torch.int64), None
-    if ignore_index is not None and _may_have(found, ignore_index):
+    ends = _ends(found)
+    # on a CPU most batches show by their ends that no label is ignored
+    if ignore_index is not None and (ends is None or ends[0] <= ignore_index <= ends[1]):
         ignored = found == ignore_index
         found = found.masked_fill(ignored, 0)
-    if found.is_cuda:
-        return found, ignored
-    first, last = found.aminmax()
-    if int(first) < low or int(last) >= classes:
+        ends = _ends(found)
+    if ends is not None and (ends[0] < low or ends[1] >= classes):
         flat = found.reshape(-1)
         index = int(((flat < low) | (flat >= classes)).nonzero()[0])
         raise ValueError(
@@ -57,12 +57,12 @@ def usable(
     return found, ignored
 
 
-def _may_have(labels: Tensor, value: int) -> bool:
-    """Whether a label may be this one; on a CPU most batches show that none is ignored."""
+def _ends(labels: Tensor) -> tuple[int, int] | None:
+    """The smallest and the largest label; None on a GPU, for which nobody waits."""
     if labels.is_cuda:
-        return True
+        return None
     first, last = labels.aminmax()
-    return int(first) <= value <= int(last)
+    return int(first), int(last)
 
 
 def sample_weights(

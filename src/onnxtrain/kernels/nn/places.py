@@ -45,7 +45,7 @@ def flattened(coordinates: Sequence[Tensor], sizes: Sequence[int], storage_order
 def plane_starts(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Where each sample's channel begins in the whole tensor."""
     batch, channels = indices.shape[:2]
-    size = max(math.prod(sizes), 1)  # where nothing is, nothing begins elsewhere
+    size = max(math.prod(sizes), 1)  # planes without elements may begin anywhere
     starts = torch.arange(0, batch * channels * size, size, device=indices.device)
     return starts.view(batch, channels, *[1] * len(sizes))
 
