@@ -97,8 +97,6 @@ def reduce(each: Tensor, weights: Tensor, reduction: str) -> Tensor:
 
 def over(numerator: Tensor, denominator: Tensor) -> Tensor:
     """A quotient, 0 if the denominator is 0."""
-    if not denominator.is_cuda and float(denominator):
-        return numerator / denominator
     return torch.where(denominator == 0, 0.0, numerator / denominator)
 
 
