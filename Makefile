@@ -66,7 +66,7 @@ gpu: $(READY)
 	$(BIN)/python tests/gpu.py $(ARGS)
 
 sanitize: $(READY)
-	$(BIN)/python tests/gpu.py --sanitize $(wildcard tests/kernels/test_fast*.py) $(ARGS)
+	$(BIN)/python tests/gpu.py --sanitize after $(wildcard tests/kernels/test_fast*.py) $(ARGS)
 
 operators: $(READY)
 	$(BIN)/python -m onnxtrain.testing.operators

@@ -1,11 +1,11 @@
 """The tests that need a GPU, in several processes that share it.
 
-python tests/gpu.py [--processes 14] [--sanitize] [-k WHICH] [--logs FOLDER] [files of tests]
+python tests/gpu.py [--processes 14] [--sanitize after|alone] [-k WHICH] [--logs FOLDER] [files]
 
 Starting and compiling takes a CPU most of the time, so that a GPU serves many processes. Nothing
 but pytest is needed; onnxtrain need not be installed. ``--sanitize`` runs the tests of the Triton
-kernels under compute-sanitizer afterwards, one process for each file and tool; kernels are compiled
-by then.
+kernels under compute-sanitizer, one process for each file and tool: after all tests, or alone.
+Files that are named are the only ones to run, and run in their order.
 """
 
 from __future__ import annotations
@@ -80,12 +80,13 @@ def shards(processes: int, files: list[str], which: str) -> list[Job]:
     return found
 
 
-def sanitized(tool: str, which: str) -> list[Job]:
+def sanitized(tool: str, files: list[str], which: str) -> list[Job]:
     """The tests of the Triton kernels under memcheck and racecheck."""
     also = f" and ({which})" if which else ""
     alone = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     found = []
-    for file in sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
+    named = [pathlib.Path(file) for file in files]
+    for file in named or sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
         for kind, chosen, settings in (
             ("memcheck", f"{WIDTHS} and not {RECORDED}", alone),
             ("memcheck", RECORDED, {}),
@@ -118,7 +119,7 @@ def main() -> int:
     """Run the tests; 0 if all passed."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--processes", type=int, default=min(14, os.cpu_count() or 1))
-    parser.add_argument("--sanitize", action="store_true", help="compute-sanitizer afterwards")
+    parser.add_argument("--sanitize", choices=["after", "alone"], help="under compute-sanitizer")
     parser.add_argument("-k", default="", dest="which", help="as pytest's")
     parser.add_argument("--logs", type=pathlib.Path, help="where each process writes")
     parser.add_argument("files", nargs="*")
@@ -129,10 +130,13 @@ def main() -> int:
     folder = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="gpu-tests-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"logs in {folder}", flush=True)
-    jobs = shards(options.processes, options.files, options.which)
-    good = run_all(jobs, options.processes, folder)
+    good = True
+    if options.sanitize != "alone":
+        jobs = shards(options.processes, options.files, options.which)
+        good = run_all(jobs, options.processes, folder)
     if tool is not None:
-        good = run_all(sanitized(tool, options.which), options.processes, folder) and good
+        jobs = sanitized(tool, options.files, options.which)
+        good = run_all(jobs, options.processes, folder) and good
     return 0 if good else 1
 
 
