@@ -217,6 +217,11 @@ def update_rows() -> Iterator[Row]:
     fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=rate.is_cuda)
 
     @torch.no_grad()  # else the copies would be parts of its graph
+    def ours() -> list[Tensor | None]:
+        with torch.no_grad():  # as programs call it
+            return lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted)
+
+    @torch.no_grad()
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
         fused.step()
@@ -271,6 +276,11 @@ def lamb_rows() -> Iterator[Row]:
         [t.clone() for t in items] for items in (weights, weights, firsts, seconds)
     )
 
+    def ours() -> list[Tensor | None]:
+        with torch.no_grad():  # as programs call it
+            return lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted)
+
+    @torch.no_grad()
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
         torch._foreach_lerp_(moments1, wide, 0.1)
@@ -291,7 +301,7 @@ def lamb_rows() -> Iterator[Row]:
         f"{total / 1e6:.0f}M parameters",
         BF16,
         38 * total,
-        lambda: lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted),
+        ours,
         {"torch": torchs},
     )
 
