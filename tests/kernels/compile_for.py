@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from torn import torn_sums
 from onnxtrain.kernels.fast import load
 from onnxtrain.kernels.fast.launcher import types_of
 from onnxtrain.kernels.math.chain import parsed
@@ -60,6 +61,8 @@ def stand_in(capability: int) -> None:
             raise RuntimeError(f"a launcher of {self.__name__} would be made for {types}")
         if _FOR_ITSELF.search(kernel.asm["ttir"]):
             raise RuntimeError(f"threads of {self.__name__} each read a number that may change")
+        if torn := torn_sums(kernel.asm["ptx"]):
+            raise RuntimeError(f"lanes of {self.__name__} leave different sums {torn} in one place")
         if options.get("launch_pdl") and "griddepcontrol.wait" not in kernel.asm["ptx"]:
             raise RuntimeError(f"{self.__name__} is launched early and never waits")
         needed = kernel.metadata.shared
@@ -99,7 +102,7 @@ def calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
 
 def _softmaxes(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
     forward, backward, biased = load("softmax"), load("softmax_grad"), load("bias_softmax")
-    rows = [((64, 128), 1), ((2, 40000), 1), ((64, 77), 1), ((2, 40001), 1)]
+    rows = [((64, 128), 1), ((2, 40000), 1), ((64, 77), 1), ((64, 5), 1), ((2, 40001), 1)]
     for shape, axis in [*rows, ((2, 64, 256), 1), ((2, 9000, 40), 1)]:
         t = new(*shape)
         yield lambda t=t, axis=axis: forward.softmax(t, axis, log=False)
@@ -116,7 +119,8 @@ def _softmaxes(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
 def _normalizations(x: Tensor, row: Tensor, wide: Tensor) -> Iterator[Callable[[], Any]]:
     forward, backward = load("norm"), load("norm_grad")
     yield lambda: forward.normalize(x, row, row, 1e-5, centred=True, skip=x)
-    long = torch.zeros(4, 5000, dtype=x.dtype)
+    short, long = (torch.zeros(shape, dtype=x.dtype) for shape in ((1 << 19, 3), (4, 5000)))
+    yield lambda: forward.normalize(short, short[0], short[0], 1e-5, centred=True)
     yield lambda: forward.normalize(long, long[0], None, 1e-5, centred=False)
     wider = torch.zeros(4, 5000)
     yield lambda: forward.normalize(wider, wider[0], wider[0], 1e-5, centred=True)

@@ -47,7 +47,7 @@ def drawn(*shape: int, device: str, dtype: str) -> Tensor:
 
 def norm_sizes(device: str) -> list[tuple[int, int]]:
     larger = [(300, 768), (3, 5000)] if device == "cuda" else []
-    return [(37, 100), (1, 3), (11, 520), (5, 256), *larger]
+    return [(37, 100), (1, 3), (300, 3), (90, 33), (11, 520), (5, 256), *larger]
 
 
 @on_devices

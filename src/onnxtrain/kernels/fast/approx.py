@@ -26,6 +26,22 @@ def reciprocal(x):
 
 
 @triton.jit
+def product(x, y):
+    """x·y in float32, rounded before it is added to anything.
+
+    The compiler would add it to another lane's by an instruction that rounds only the sum. So would
+    the other lane, to its own, and the last bits of what should be one sum would differ.
+    """
+    if NATIVE:
+        result = tl.inline_asm_elementwise(
+            "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        result = x * y
+    return result
+
+
+@triton.jit
 def two_to(x):
     """2ˣ in float32; results too small for a normal number are 0."""
     if NATIVE:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import product
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
@@ -63,7 +64,7 @@ def _moments(value, mask, box, rows, P: tl.constexpr, R: tl.constexpr, W: tl.con
     apart = tl.where(mask, value - mean[None, :], 0.0)
     means, squares = swapped(box, mean, tl.sum(apart * apart, 0), P, W)
     counts = tl.minimum(tl.maximum(rows - tl.arange(0, P) * R, 0), R).to(tl.float32)[:, None]
-    mean = tl.sum(counts * means, 0) / rows
+    mean = tl.sum(product(counts, means), 0) / rows
     apart = means - mean[None, :]
     return mean, tl.sum(squares + counts * apart * apart, 0) / rows
 

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from onnxtrain.kernels.fast.approx import product
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
@@ -80,7 +81,7 @@ def _train(
     old = before(old_mean, old_variance, channel, fits, RUNNING)
     mean = tl.sum(value, 0) / rows
     value = tl.where(mask, value - mean[None, :], 0.0)
-    variance = tl.sum(value * value, 0) / rows
+    variance = tl.sum(product(value, value), 0) / rows
     inverse = inverse_deviation(variance, epsilon)
     factor = (weight * inverse)[None, :]
     write_held(y, value, residual, at, mask, factor, summand[None, :], RELU, RESIDUAL)
@@ -117,7 +118,7 @@ def _grad(
     value = tl.load(x + at, mask, 0.0).to(tl.float32) - of_channel(mean, channel, fits)[None, :]
     grad = passed(grad, value, factor[None, :], add[None, :], RELU)
     total = tl.sum(grad, 0)
-    slope = tl.sum(grad * value, 0) * inv
+    slope = tl.sum(product(grad, value), 0) * inv
     write_held_grad(dx, grad, value, at, mask, factor, inv, total, slope, rows)
     store_slopes(dscale, dbias, slope, total, channel, fits)
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, two_to
+from onnxtrain.kernels.fast.approx import LOG2_E, product, two_to
 from onnxtrain.kernels.fast.axis import Parts
 from onnxtrain.kernels.fast.cluster import numbered, opened, swapped
 from onnxtrain.kernels.fast.launch import multiprocessors
@@ -110,7 +110,7 @@ def joined(firsts, seconds):
     """The pair of all: the largest value, and the sum of what was summed below it."""
     top = tl.max(firsts, 0)
     safe = tl.where(top == float("-inf"), 0.0, top)
-    return top, tl.sum(seconds * two_to((firsts - safe) * LOG2_E), 0)
+    return top, tl.sum(product(seconds, two_to((firsts - safe) * LOG2_E)), 0)
 
 
 @triton.jit

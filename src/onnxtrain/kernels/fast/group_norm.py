@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import group_norm_last
-from onnxtrain.kernels.fast.approx import inverse_root
+from onnxtrain.kernels.fast.approx import inverse_root, product
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import power
@@ -73,7 +73,7 @@ def _normalize(
             value = tl.load(x + base + at, there, 0.0).to(tl.float32)
             seen += there.to(tl.float32)
             middle, squares = gone_on(middle, squares, value, 1.0 / tl.maximum(seen, 1.0), there)
-    center = tl.sum(middle * seen) / count
+    center = tl.sum(product(middle, seen)) / count
     away = middle - center
     variance = tl.sum(squares + away * away * seen) / count
     steep = inverse_root(variance + epsilon)
@@ -120,15 +120,15 @@ def _grad(
             normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
             inside = channel < size
             grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
-            products += tl.sum(grad * normal, axis)
+            products += tl.sum(product(grad, normal), axis)
             plain += tl.sum(grad, axis)
         plain += 0.0  # a sum of what is loaded must have one use, or Triton 3.6 may fail
         weight = tl.load(scale + first + column, fits, 0.0).to(tl.float32)
         to = sample * CHANNELS + first + column
         tl.store(sums + to, products, fits)
         tl.store(sums + samples * CHANNELS + to, plain, fits)
-        along += tl.sum(products * weight, 0)
-        even += tl.sum(plain * weight, 0)
+        along += tl.sum(product(products, weight), 0)
+        even += tl.sum(product(plain, weight), 0)
     along, even = along / count, even / count
     for begin in range(0, size, CB):
         for start in range(0, places, PB):

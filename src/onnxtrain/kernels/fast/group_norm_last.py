@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import inverse_root
+from onnxtrain.kernels.fast.approx import inverse_root, product
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
 from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
@@ -106,7 +106,7 @@ def _sums(
         middle, squares = gone_on(middle, squares, value, share, there)
     left = tl.maximum(end - first, 0)
     seen = ((left - tl.arange(0, PB) + PB - 1) // PB).to(tl.float32)[:, None]
-    mean = tl.sum(middle * seen, 0) / tl.maximum(left, 1)
+    mean = tl.sum(product(middle, seen), 0) / tl.maximum(left, 1)
     away = middle - mean[None, :]
     spread = tl.sum(squares + away * away * seen, 0)
     _leave(sums, sample, part, parts, channel, mean, spread, CHANNELS)
@@ -244,8 +244,8 @@ def _grad_terms(
     tl.store(to + samples * CHANNELS, plain, fits)
     weight = tl.load(scale + channel, fits, 0.0).to(tl.float32)
     count = tl.cast(places, tl.float32) * size  # which may be too many for 32 bits
-    tl.store(terms + tl.program_id(0), tl.sum(products * weight, 0) / count)
-    tl.store(terms + samples * GROUPS + tl.program_id(0), tl.sum(plain * weight, 0) / count)
+    tl.store(terms + tl.program_id(0), tl.sum(product(products, weight), 0) / count)
+    tl.store(terms + samples * GROUPS + tl.program_id(0), tl.sum(product(plain, weight), 0) / count)
 
 
 @Compiled

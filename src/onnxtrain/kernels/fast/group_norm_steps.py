@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from onnxtrain.kernels.fast.approx import product
 from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
 
 
@@ -37,7 +38,7 @@ def before_activation(grad, line, alpha, KIND: tl.constexpr):
     if KIND == "relu":
         result = tl.where(line > 0.0, grad, 0.0)
     elif KIND == "swish":
-        result = grad * gelu_slope(line, "quick", True, alpha)
+        result = product(grad, gelu_slope(line, "quick", True, alpha))
     else:
         result = grad
     return result

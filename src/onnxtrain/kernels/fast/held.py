@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.approx import LOG2_E, NATIVE
+from onnxtrain.kernels.fast.approx import LOG2_E, NATIVE, product
 from onnxtrain.kernels.fast.exchange import of_row
 
 
@@ -98,7 +98,7 @@ def _together(tops, sums, ends, EXACT: tl.constexpr):
     if ends is not None:
         top = tl.maximum(top, tl.max(ends, 0))
     safe = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.sum(sums * raised(tops, safe, EXACT), 0)
+    total = tl.sum(product(sums, raised(tops, safe, EXACT)), 0)
     if ends is not None:
         total += tl.sum(raised(ends, safe, EXACT), 0)
     return top, total

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import inverse_root, widened
+from onnxtrain.kernels.fast.approx import inverse_root, product, widened
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.launch import cdiv, power, warps
 from onnxtrain.kernels.fast.rows import LANES, VECTOR, nothing
@@ -30,6 +30,8 @@ the longest row that a warp has."""
 TWICE = 4096
 """Elements from which on a row in float32 is read twice, without a sum before it."""
 BLOCK, BLOCK_WARPS = 2048, 16
+NARROW = tl.constexpr(2 * LANES)
+"""Rows of so many elements are one element of each thread, where a program has several rows."""
 
 
 @triton.jit
@@ -82,7 +84,9 @@ def _normalize(
         value -= middle[:, None]
         if not WHOLE:
             value = tl.where(mask, value, 0.0)
-    inv = inverse_root(tl.sum(value * value, 1) * part + epsilon)
+    # the lanes of a narrow row leave its sum in one place
+    square = product(value, value) if C <= NARROW else value * value
+    inv = inverse_root(tl.sum(square, 1) * part + epsilon)
     tl.store(inverse + row, inv, row < rows)
     result = value * inv[:, None] * weight
     if SHIFT:

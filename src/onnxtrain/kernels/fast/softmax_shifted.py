@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import unchanged, widened
+from onnxtrain.kernels.fast.approx import product, unchanged, widened
 from onnxtrain.kernels.fast.axis import Parts, strewn
 from onnxtrain.kernels.fast.compiled import Compiled
 from onnxtrain.kernels.fast.exchange import entered, of_row
@@ -69,6 +69,12 @@ def _rows(rows, columns, ENDS: tl.constexpr, R: tl.constexpr, K: tl.constexpr, W
         end, cut = ends_of((lead, columns, groups, 0), groups, W)
         end, cut = begin + end, there & cut
     return base, at, whole[:, :, None], end, cut
+
+
+@triton.jit
+def _term(dy, y, LOG: tl.constexpr):
+    """What a gradient sums; lanes that share a short row leave the sum in one place."""
+    return dy if LOG else product(dy, y)
 
 
 @triton.jit
@@ -131,11 +137,11 @@ def _backward_rows(
     dy += base
     y += base
     dy_in, y_in = tl.load(dy + at, whole, 0.0), tl.load(y + at, whole, 0.0)
-    total = _row_sums(grad_term(widened(dy_in), widened(y_in), LOG))
+    total = _row_sums(_term(widened(dy_in), widened(y_in), LOG))
     if ENDS:
         dy_end = tl.load(dy + end, cut, 0.0).to(tl.float32)
         y_end = tl.load(y + end, cut, 0.0).to(tl.float32)
-        total += tl.sum(grad_term(dy_end, y_end, LOG), 1)
+        total += tl.sum(_term(dy_end, y_end, LOG), 1)
     dy_in, y_in = unchanged(dy_in, zero), unchanged(y_in, zero)
     result = grad_of(widened(dy_in), widened(y_in), total[:, None, None], LOG)
     tl.store(dx + at, result.to(dx.dtype.element_ty), whole)
