@@ -1,7 +1,7 @@
 """Whole training steps of well-known models on a GPU, against torch eager, compiled and tuned.
 
 python -m benchmarks models [gpt2] [bert] [llama] [vit] [resnet] [unet] [lstm]
-    [--save] [--curves STEPS] [--small]
+    [--save] [--curves STEPS [--starts MANY]] [--small]
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ VIT = (12, 768)
 LSTM = (2, 512, 10_000)
 SLOW_TO_COMPILE = ("bert",)
 """Compiling takes two minutes, and the step is no faster than the eager one then."""
+LITTLE = 2.0**-23
 SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
 SMALL_LLAMA, SMALL_VIT, SMALL_LSTM = (2, 512, 512, 64), (2, 128), (2, 64, 512)
 
@@ -197,14 +198,17 @@ def rows(name: str, model: Model, small: bool, peers: bool) -> list[dict[str, ob
     return found
 
 
-def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
+def curves(name: str, model: Model, steps: int, start: int = 0) -> list[dict[str, object]]:
     """Losses of ours and of torch over the same batches from the same weights.
 
-    Torch's two ways, autocast and float32, are apart by what rounding alone makes of a curve.
+    Torch's two ways, autocast and float32, are apart by what rounding alone makes of a curve. So
+    are the curves of one way from starts that hardly differ.
     """
     torch.manual_seed(0)
     module = model.module()
     some = [model.batch() for _ in range(8)]
+    if start:
+        _move_a_little(module, start)
     proto = export(name, model, contenders.for_export(module), some[0])
     batch = {key: value.cuda() for key, value in some[0].items()}
     steps_of = (
@@ -220,9 +224,22 @@ def curves(name: str, model: Model, steps: int) -> list[dict[str, object]]:
         for way, step in stepping.items():
             losses[way].append(step().float().clone())
     return [
-        {"model": name, "step": index, **{way: float(ls[index]) for way, ls in losses.items()}}
+        {
+            "model": name,
+            "step": index,
+            **{way: float(ls[index]) for way, ls in losses.items()},
+            "start": start,
+        }
         for index in range(steps)
     ]
+
+
+@torch.no_grad()
+def _move_a_little(module: torch.nn.Module, seed: int) -> None:
+    """Other weights, apart by about as much as float32 numbers are."""
+    noise = torch.Generator().manual_seed(seed)
+    for weight in module.parameters():
+        weight.mul_(1 + LITTLE * torch.randn(weight.shape, generator=noise))
 
 
 def apart(found: list[dict[str, object]], one: str, other: str) -> str:
@@ -233,6 +250,17 @@ def apart(found: list[dict[str, object]], one: str, other: str) -> str:
     return f"{one} to {other}: {', '.join(means)}"
 
 
+def told(found: list[dict[str, object]]) -> list[dict[str, object]]:
+    """The curves of a start themselves, of which a part was printed."""
+    ours_, torchs, float32 = CURVES
+    print(table(found[:: max(1, len(found) // 10)]))
+    print(apart(found, ours_, torchs))
+    print(apart(found, float32, torchs), flush=True)
+    gc.collect()
+    torch.cuda.empty_cache()
+    return found
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("names", nargs="*", default=[*models(small=True)])
@@ -240,17 +268,18 @@ def main() -> None:
     arguments.add_argument("--small", action="store_true", help="small models, to try the script")
     arguments.add_argument("--alone", action="store_true", help="without peers")
     arguments.add_argument("--curves", type=int, help="losses of so many steps instead of times")
+    arguments.add_argument("--starts", type=int, default=1, help="from so many starts each")
     options = arguments.parse_args()
     needs_gpu()
     known = models(options.small)
     with contenders.fast_products():
         for name in options.names or list(known):
             if options.curves:
-                found = curves(name, known[name], options.curves)
-                print(table(found[:: max(1, len(found) // 10)]))
-                our_way, torchs, float32 = CURVES
-                print(apart(found, our_way, torchs))
-                print(apart(found, float32, torchs))
+                found = [
+                    row
+                    for start in range(options.starts)
+                    for row in told(curves(name, known[name], options.curves, start))
+                ]
             else:
                 found = rows(name, known[name], options.small, not options.alone)
             if options.save:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ def scaling() -> list[Row]:
 
 
 def curves() -> list[Row]:
-    return last_of_each(on_gpu(read("curves")), "model", "step")
+    found = [{**row, "start": row.get("start") or "0"} for row in on_gpu(read("curves"))]
+    return last_of_each(found, "model", "start", "step")
 
 
 def planning() -> list[Row]:
@@ -137,28 +139,41 @@ def distance(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> float:
     return sum(shares) / len(shares)
 
 
+def _over_starts(rows: list[Row]) -> list[Row]:
+    """The mean of all curves of each way."""
+    return [
+        {**found[0], **{way: str(statistics.fmean(float(r[way]) for r in found)) for way in CURVES}}
+        for found in by(rows, "step").values()
+    ]
+
+
+def _starts_apart(starts: list[list[Row]], way: str) -> str:
+    """How far the curves of a way from other starts are from that of the first."""
+    first, *others = ([float(row[way]) for row in found] for found in starts)
+    shares = [abs(a / b - 1) for other in others for a, b in zip(other, first, strict=False)]
+    return f"{statistics.fmean(shares):.3%}" if shares else ""
+
+
 def curve_table(rows: list[Row]) -> str:
     ours, torchs, float32 = CURVES
-    titles = {
-        name: name
-        for name in (
-            *("model", "steps", "first loss", "last loss", "torch's last loss"),
-            *("apart", "torch's float32 apart"),
+    summed = []
+    for name, found in by(rows, "model").items():
+        starts, means = list(by(found, "start").values()), _over_starts(found)
+        summed.append(
+            {
+                "model": name,
+                "starts": str(len(starts)),
+                "steps": str(len(means)),
+                "first loss": means[0][ours],
+                "last loss": means[-1][ours],
+                "torch's last loss": means[-1][torchs],
+                "apart": f"{distance(means, ours, torchs):.3%}",
+                "torch's float32 apart": f"{distance(means, float32, torchs):.3%}",
+                "starts apart": _starts_apart(starts, ours),
+                "torch's starts apart": _starts_apart(starts, torchs),
+            }
         )
-    }
-    summed = [
-        {
-            "model": name,
-            "steps": str(len(found)),
-            "first loss": found[0][ours],
-            "last loss": found[-1][ours],
-            "torch's last loss": found[-1][torchs],
-            "apart": f"{distance(found, ours, torchs):.3%}",
-            "torch's float32 apart": f"{distance(found, float32, torchs):.3%}",
-        }
-        for name, found in by(rows, "model").items()
-    ]
-    return markdown(titles, summed)
+    return markdown({title: title for title in summed[0]}, summed)
 
 
 def planning_table(rows: list[Row]) -> str:
@@ -202,7 +217,9 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Losses over steps",
         "curves.png",
         "Bfloat16 with float32 weights, eight batches again and again, beside torch with autocast: "
-        "how far the two are apart on average, and how far torch in float32 is from its own.",
+        "how far the two are apart on average, and how far torch in float32 is from its own. From "
+        "several starts, whose weights differ in their last bit, means of the curves are compared; "
+        "how far those of one way are apart is noise.",
         curves,
         curve_table,
     ),

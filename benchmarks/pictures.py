@@ -193,10 +193,12 @@ def curves(rows: list[Row]) -> Figure:
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
     looks = [(OURS, 4.0, "-"), (INK, 1.2, "-"), (TYPES["float32"], 1.2, ":")]
     for axes, (name, found) in zip(panels, groups.items(), strict=True):
-        steps = [int(row["step"]) for row in found]
+        starts = page.by(found, "start").values()
         for way, (colour, width, dashes) in zip(page.CURVES, looks, strict=True):
-            losses = [float(row[way]) for row in found]
-            axes.plot(steps, losses, dashes, color=colour, lw=width, label=way)
+            for number, one in enumerate(starts):
+                steps, losses = ([float(row[key]) for row in one] for key in ("step", way))
+                label = way if number == 0 else None
+                axes.plot(steps, losses, dashes, color=colour, lw=width, label=label)
         axes.set_title(NAMES.get(name, name))
         axes.set_xlabel("step")
     panels[0].set_ylabel("loss")

@@ -150,11 +150,14 @@ def test_every_picture_is_drawn(results: pathlib.Path, capsys: pytest.CaptureFix
     report.append("models", [step("gpt2", "onnxtrain", 1.0), step("gpt2", "torch eager", 2.0)])
     report.append("scaling", grown())
     losses = {"onnxtrain": 2.0, "torch bfloat16": 2.0, "torch float32": 2.02}
-    report.append("curves", [{"model": "gpt2", "step": step, **losses} for step in (0, 1)])
+    curves = [{"model": "gpt2", "step": step, **losses} for step in (0, 1)]
+    report.append("curves", curves)
+    report.append("curves", [{**row, "onnxtrain": 2.1, "start": 1} for row in curves])
     assert [path.name for path in pictures.draw(results / "some")] == [
         "kernels.png", "models.png", "curves.png", "scaling.png",
     ]  # fmt: skip
-    assert "| gpt2 | 2 | 2.00 | 2.00 | 2.00 | 0.000% | 1.000% |" in page.section()
+    compared = "2.05 | 2.05 | 2.00 | 2.500% | 1.000% | 5.000% | 0.000%"
+    assert f"| gpt2 | 2 | 2 | {compared} |" in page.section()
     assert capsys.readouterr().out == "no figures for planning.png\n"
     more = {"weights": 1, "trainer ms per node": 1.0}
     report.append("planning", [{**dict.fromkeys(planned, n), **more} for n in (10, 100)])
