@@ -217,11 +217,6 @@ def update_rows() -> Iterator[Row]:
     fused = torch.optim.AdamW(twins, lr=1e-4, fused=True, capturable=rate.is_cuda)
 
     @torch.no_grad()  # else the copies would be parts of its graph
-    def ours() -> list[Tensor | None]:
-        with torch.no_grad():  # as programs call it
-            return lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted)
-
-    @torch.no_grad()
     def torchs() -> None:
         torch._foreach_copy_(wide, gradients)
         fused.step()
@@ -276,9 +271,9 @@ def lamb_rows() -> Iterator[Row]:
         [t.clone() for t in items] for items in (weights, weights, firsts, seconds)
     )
 
+    @torch.no_grad()  # as programs call it
     def ours() -> list[Tensor | None]:
-        with torch.no_grad():  # as programs call it
-            return lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted)
+        return lamb_optimizer(None, None, None, rate, step, *groups, **forms, wanted=wanted)
 
     @torch.no_grad()
     def torchs() -> None:

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torn import torn_sums
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from torn import torn_sums
 from onnxtrain.kernels.fast import load
 from onnxtrain.kernels.fast.launcher import types_of
 from onnxtrain.kernels.math.chain import parsed

@@ -42,9 +42,8 @@ def torn_sums(ptx: str) -> list[str]:
             if not guarded and sources:
                 torn += sorted(sources[-1] & differing)
             continue
-        if name.startswith("shfl.sync.bfly"):
-            shuffled |= target
-        elif name.startswith("mov") and any(source & shuffled for source in sources):
+        moved = name.startswith("mov") and any(source & shuffled for source in sources)
+        if moved or name.startswith("shfl.sync.bfly"):
             shuffled |= target
         elif name in ("mul.f32", "mul.f64"):
             products |= target
