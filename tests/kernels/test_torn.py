@@ -45,7 +45,7 @@ def test_sums_of_doubles() -> None:
         FUSED + FURTHER + STORE.replace("\tst", "\t@%p1 st"),
         FUSED + FURTHER + STORE.replace("%r7", "%r3"),
         FUSED + FURTHER + STORE.replace("shared", "global"),
-        FUSED.replace("shfl.sync.bfly.b32", "add.f32") + FURTHER + STORE,
+        FUSED.replace("%r4, %r3, 1, 31, -1", "%r6, %r3, 1, 31, -1") + STORE.replace("%r7", "%r5"),
     ],
     ids=["rounded", "of one lane", "of others", "elsewhere", "of one thread"],
 )
