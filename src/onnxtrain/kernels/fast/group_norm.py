@@ -7,6 +7,8 @@ Channels may be the second axis in memory or the last one, of which narrow group
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -22,6 +24,8 @@ TILE = 4096
 """Elements of a tile."""
 MOST_CHANNELS = 64
 WARPS = 8
+WHOLE = 16
+"""Channels of a multiple of so many elements are read several at once, and Triton knows it."""
 
 
 @triton.jit
@@ -38,13 +42,15 @@ def _tile(begin, start, size, places, CHANNELS: tl.constexpr, LAST: tl.constexpr
 
 
 @triton.jit
-def _before(grad, normal, scale, shift, channel, fits, alpha, KIND: tl.constexpr):
+def _before(
+    grad, normal, scale, shift, channel, fits, alpha, KIND: tl.constexpr, SUMMED: tl.constexpr
+):  # fmt: skip
     """The gradient before the activation, whose input is computed again."""
     line = normal
     if KIND != "none":
         weight = tl.load(scale + channel, fits, 0.0).to(tl.float32)
         line = normal * weight + tl.load(shift + channel, fits, 0.0).to(tl.float32)
-    return before_activation(grad, line, alpha, KIND)
+    return before_activation(grad, line, alpha, KIND, SUMMED)
 
 
 @Compiled
@@ -100,6 +106,7 @@ def _grad(
     LAST: tl.constexpr,
     CB: tl.constexpr,
     PB: tl.constexpr,
+    SINGLE: tl.constexpr,
 ):  # fmt: skip
     size: tl.constexpr = CHANNELS // GROUPS
     axis: tl.constexpr = 0 if LAST else 1
@@ -119,8 +126,10 @@ def _grad(
             grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
             normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
             inside = channel < size
-            grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
-            products += tl.sum(product(grad, normal), axis)
+            place = first + channel
+            grad = _before(grad, normal, scale, shift, place, inside, alpha, KIND, SINGLE)
+            term = product(grad, normal) if SINGLE else grad * normal
+            products += tl.sum(term, axis)
             plain += tl.sum(grad, axis)
         plain += 0.0  # a sum of what is loaded must have one use, or Triton 3.6 may fail
         weight = tl.load(scale + first + column, fits, 0.0).to(tl.float32)
@@ -137,7 +146,8 @@ def _grad(
             weight = tl.load(scale + first + channel, inside, 0.0).to(tl.float32)
             grad = tl.load(dy + base + at, there, 0.0).to(tl.float32)
             normal = (tl.load(x + base + at, there, 0.0).to(tl.float32) - center) * steep
-            grad = _before(grad, normal, scale, shift, first + channel, inside, alpha, KIND)
+            place = first + channel
+            grad = _before(grad, normal, scale, shift, place, inside, alpha, KIND, False)
             grad *= weight
             value = steep * (grad - even - normal * along)
             tl.store(dx + base + at, value.to(dx.dtype.element_ty), there)
@@ -202,9 +212,11 @@ def grad(
     else:
         dx, sums = torch.empty_like(x), torch.empty(2, len(x), x.shape[1], device=x.device)
         places, *sizes = _blocks(x, mean.shape[1])
+        # whether a thread may have one element of a channel at a time, which it adds to another's
+        single = places % WHOLE != 0 or math.prod(sizes[-2:]) < TILE
         _grad[(mean.numel(),)](
             *(dx, sums, dy, x, scale, shift, mean, inverse),
-            *(places, len(x), alpha, activation, *sizes),
+            *(places, len(x), alpha, activation, *sizes, single),
             num_warps=WARPS,
         )
     to_scale, to_shift = sums.sum(1).to(scale.dtype)

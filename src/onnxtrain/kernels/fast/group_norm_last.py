@@ -195,7 +195,7 @@ def _gradient(dy, x, at, there, vectors, alpha, KIND: tl.constexpr):
     center, steep, weight, added = vectors
     grad = tl.load(dy + at, there, 0.0).to(tl.float32)
     normal = (tl.load(x + at, there, 0.0).to(tl.float32) - center) * steep
-    return before_activation(grad, normal * weight + added, alpha, KIND), normal
+    return before_activation(grad, normal * weight + added, alpha, KIND, False), normal
 
 
 @Compiled

@@ -33,12 +33,13 @@ def activated(value, alpha, KIND: tl.constexpr):
 
 
 @triton.jit
-def before_activation(grad, line, alpha, KIND: tl.constexpr):
-    """The gradient before the activation, whose input is the line."""
+def before_activation(grad, line, alpha, KIND: tl.constexpr, SUMMED: tl.constexpr):
+    """The gradient before the activation, whose input is the line; a term of a sum or not."""
     if KIND == "relu":
         result = tl.where(line > 0.0, grad, 0.0)
     elif KIND == "swish":
-        result = product(grad, gelu_slope(line, "quick", True, alpha))
+        slope = gelu_slope(line, "quick", True, alpha)
+        result = product(grad, slope) if SUMMED else grad * slope
     else:
         result = grad
     return result
