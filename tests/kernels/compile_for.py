@@ -11,16 +11,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 from torch import Tensor
-from torn import torn_sums
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from kernels.torn import torn_sums
 from onnxtrain.kernels.fast import load
 from onnxtrain.kernels.fast.launcher import types_of
 from onnxtrain.kernels.math.chain import parsed
