@@ -39,6 +39,7 @@ LSTM = (2, 512, 10_000)
 SLOW_TO_COMPILE = ("bert",)
 """Compiling takes two minutes, and the step is no faster than the eager one then."""
 LITTLE = 2.0**-23
+"""By about this share weights of other starts differ: a last bit of float32."""
 SMALL_GPT2, SMALL_BERT = (2, 128, 512, 64), (2, 128, 512, 64)
 SMALL_LLAMA, SMALL_VIT, SMALL_LSTM = (2, 512, 512, 64), (2, 128), (2, 64, 512)
 
@@ -252,9 +253,9 @@ def apart(found: list[dict[str, object]], one: str, other: str) -> str:
 
 def told(found: list[dict[str, object]]) -> list[dict[str, object]]:
     """The curves of a start themselves, of which a part was printed."""
-    ours_, torchs, float32 = CURVES
+    our_way, torchs, float32 = CURVES
     print(table(found[:: max(1, len(found) // 10)]))
-    print(apart(found, ours_, torchs))
+    print(apart(found, our_way, torchs))
     print(apart(found, float32, torchs), flush=True)
     gc.collect()
     torch.cuda.empty_cache()
