@@ -9,6 +9,7 @@ from onnxtrain.utils.hooks import (
     StatisticsSubscriber,
     SubscriberBase,
     inspect_activation,
+    merge_activation_summary,
 )
 from onnxtrain.utils.hooks.statistics import statistics
 
@@ -104,6 +105,55 @@ def test_statistics_are_written(tmp_path):
         StatisticsSubscriber(str(folder))
     StatisticsSubscriber(str(folder), override_output_dir=True)
     assert not folder.exists()
+
+
+def written(folder, steps):
+    """The statistics of a model that trained so many steps."""
+    torch.manual_seed(0)
+    model = Model()
+    GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber(str(folder))])
+    train(model, steps)
+    GlobalSubscriberManager.unsubscribe()
+    return folder
+
+
+def test_statistics_of_two_runs_in_one_order(tmp_path, capsys):
+    one, other, output = (
+        written(tmp_path / "one", 2),
+        written(tmp_path / "other", 2),
+        tmp_path / "c",
+    )
+    names = (one / "step_0" / "order.txt").read_text().split()
+    assert {*names} == {path.name for path in (one / "step_0").iterdir()} - {"order.txt"}
+    assert names.index("first_0_forward") < names.index("first_0_backward")
+    (other / "step_0" / "order.txt").write_text("\n".join(reversed(names)) + "\n")
+    (other / "step_1" / names[0]).unlink()
+    given = ["--pt_dir", str(one), "--ort_dir", str(other), "--output_dir", str(output)]
+    merge_activation_summary.main(given)
+    assert capsys.readouterr().err == f"there is no '{other / 'step_1' / names[0]}'\n"
+    texts = [(one / "step_0" / name).read_text() for name in names]
+    for kind in ("merge_pt", "merge_ort"):
+        assert sorted(path.name for path in (output / kind).iterdir()) == [
+            "step_0_.txt", "step_1_.txt",
+        ]  # fmt: skip
+        assert (output / kind / "step_0_.txt").read_text() == "\n".join([*texts, ""])
+    short, long = (
+        (output / kind / "step_1_.txt").read_text() for kind in ("merge_ort", "merge_pt")
+    )
+    assert long.endswith(short) and len(short) < len(long)
+    with pytest.raises(SaveError, match="--overwrite"):
+        merge_activation_summary.main(given)
+    merge_activation_summary.main([*given, "--overwrite"])
+
+
+def test_what_is_no_run_is_told(tmp_path):
+    run = written(tmp_path / "run", 1)
+    with pytest.raises(OptionError, match="has no folders of steps"):
+        merge_activation_summary.merge(run, tmp_path / "none", tmp_path / "c")
+    (run / "step_0" / "order.txt").unlink()
+    with pytest.raises(OptionError, match=r"no step in .* has 'order.txt'"):
+        merge_activation_summary.merge(run, run, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("bucket", [2, 100])

@@ -84,6 +84,10 @@ class OptimizerConfig:
         )
 
 
+_OptimizerConfig = OptimizerConfig
+"""As the reference calls it."""
+
+
 class SGDConfig(OptimizerConfig):
     """Gradient descent: ``w -= lr * g``. It takes no groups."""
 

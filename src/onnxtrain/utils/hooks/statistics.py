@@ -12,9 +12,15 @@ from torch import Tensor
 from onnxtrain.errors import SaveError
 from onnxtrain.utils.hooks.manager import SubscriberBase
 
+ORDER = "order.txt"
+"""Beside the files of a step, their names in the order in which they were written."""
+
 
 class StatisticsSubscriber(SubscriberBase):
     """Writes ``<output_dir>/step_<n>/<name>_forward`` and ``..._backward`` with a line per number.
+
+    ``order.txt`` beside them has their names as they came.
+    ``onnxtrain.utils.hooks.merge_activation_summary`` makes files of two runs that can be compared.
 
     Args:
         output_dir: Folder for the files; made if it is not there.
@@ -64,6 +70,9 @@ class StatisticsSubscriber(SubscriberBase):
         lines += [f"{key}: {value:g}" for key, value in found.items()]
         # a module's name may hold what a file's may not
         path = folder / re.sub(r"[^\w.-]", "_", name)
+        if not path.exists():
+            with (folder / ORDER).open("a") as order:
+                order.write(f"{path.name}\n")
         path.write_text("\n".join(lines) + "\n")
 
 
