@@ -10,9 +10,9 @@ first run holds for both, so that two files can be compared line by line.
 from __future__ import annotations
 
 import argparse
+import logging
 import pathlib
 import shutil
-import sys
 from collections.abc import Sequence
 
 from onnxtrain.errors import OptionError, SaveError
@@ -57,7 +57,7 @@ def _steps(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; names of activations that a run does not have go to the error output."""
+    """The command; it warns of activations that a run does not have."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pt_dir", type=pathlib.Path, required=True, help="the first run")
     parser.add_argument("--ort_dir", type=pathlib.Path, required=True, help="the second run")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--overwrite", action="store_true", help="even if something is there")
     given = parser.parse_args(arguments)
     for path in merge(given.pt_dir, given.ort_dir, given.output_dir, given.overwrite):
-        print(f"there is no '{path}'", file=sys.stderr)
+        logging.getLogger(__name__).warning("there is no '%s'", path)
 
 
 if __name__ == "__main__":
