@@ -150,6 +150,9 @@ def test_what_is_no_run_is_told(tmp_path):
     run = written(tmp_path / "run", 1)
     with pytest.raises(OptionError, match="has no folders of steps"):
         merge_activation_summary.merge(run, tmp_path / "none", tmp_path / "c")
+    for output in (run, tmp_path):
+        with pytest.raises(OptionError, match="write somewhere else"):
+            merge_activation_summary.merge(run, run, output, overwrite=True)
     (run / "step_0" / "order.txt").unlink()
     with pytest.raises(OptionError, match=r"no step in .* has 'order.txt'"):
         merge_activation_summary.merge(run, run, tmp_path / "c")

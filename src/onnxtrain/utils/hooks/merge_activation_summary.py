@@ -25,7 +25,8 @@ def merge(
     """Write ``merge_pt`` and ``merge_ort`` with a file a step; returns what a run did not have.
 
     Raises:
-        OptionError: if a folder has no steps, or the first one does not know their order.
+        OptionError: if a folder has no steps, lies where the output is to be, or the first one does
+            not know the order.
         SaveError: if the output exists and may not be overwritten.
     """
     runs = {"merge_pt": _steps(first), "merge_ort": _steps(second)}
@@ -33,6 +34,9 @@ def merge(
     if order is None:
         raise OptionError(f"no step in '{first}' has '{ORDER}', which StatisticsSubscriber writes")
     names, missing = order.read_text().split("\n")[:-1], list[pathlib.Path]()
+    for run in (first, second):
+        if run.resolve().is_relative_to(output.resolve()):
+            raise OptionError(f"'{output}' has the run '{run}' in it\n  write somewhere else")
     if output.exists() and not overwrite:
         raise SaveError(f"folder '{output}' exists\n  give another one, or --overwrite")
     if output.exists():
