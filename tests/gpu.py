@@ -4,7 +4,7 @@ python tests/gpu.py [--processes 14] [--sanitize after|alone] [-k WHICH] [--logs
 
 Starting and compiling takes a CPU most of the time, so that a GPU serves many processes. Nothing
 but pytest is needed; onnxtrain need not be installed. ``--sanitize`` runs the tests of the Triton
-kernels under compute-sanitizer, one process for each file and tool: after all tests, or alone.
+kernels under compute-sanitizer, a process for each file, tool and type: after all tests, or alone.
 Files that are named are the only ones to run, and run in their order.
 """
 
@@ -28,8 +28,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 WIDTHS = "(not cuda-float32 and not cuda-float16 or wide_rows)"
 """One type of each test: accesses of the others differ in nothing but their width, except that wide
 rows in float32 have a kernel of their own."""
-SUMS = "not cuda-float16"
-"""Products of 16-bit numbers are exact, so that lanes which add them in float32 cannot differ."""
+HALVES = ("not cuda-float32 and not cuda-float16", "cuda-float32")
+"""Each type in a run of its own. In float32 lanes may round sums differently that are one; products
+of 16-bit numbers are exact, so that two such types differ in nothing."""
 RECORDED = "(record or replay)"
 """Tests that cannot run where each tensor has memory of its own, by which memcheck finds more."""
 THREADED = "threads"
@@ -90,15 +91,15 @@ def sanitized(tool: str, files: list[str], which: str) -> list[Job]:
     found = []
     named = [pathlib.Path(file) for file in files]
     for file in named or sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
-        for kind, chosen, settings in (
-            ("memcheck", f"{WIDTHS} and not {RECORDED}", alone),
-            ("memcheck", RECORDED, {}),
-            ("racecheck", f"{SUMS} and not {THREADED}", {}),
+        for kind, of, chosen, settings in (
+            ("memcheck", "", f"{WIDTHS} and not {RECORDED}", alone),
+            ("memcheck", " recorded", RECORDED, {}),
+            ("racecheck", "", f"{HALVES[0]} and not {THREADED}", {}),
+            ("racecheck", " float32", f"{HALVES[1]} and not {THREADED}", {}),
         ):
             run = pytest_command(str(file), "-k", chosen + also)
             command = [tool, "--tool", kind, "--error-exitcode", "1", *run]
-            title = f"{kind} {file.stem}{' recorded' if chosen == RECORDED else ''}"
-            found.append(Job(title, command, settings))
+            found.append(Job(f"{kind} {file.stem}{of}", command, settings))
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
-from kernels.test_fast import module
+from kernels.fast import module
 
 
 class Kernel:

@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 import triton
 import triton.language as tl
 
-from kernels.test_fast import module
+from kernels.fast import module
 from kernels.test_fast_softmax import words as words_of
 from onnxtrain.kernels.fast.exchange import _of_clusters
 

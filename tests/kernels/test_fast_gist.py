@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.test_fast import drawn, module, on_devices
+from kernels.fast import drawn, module, on_devices
 from onnxtrain.kernels import gist
 from onnxtrain.kernels.dtypes import from_torch
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.test_fast import drawn, near, on_devices
+from kernels.fast import drawn, near, on_devices
 from onnxtrain.kernels.nn.rnn import fused, scan
 from onnxtrain.kernels.nn.rnn import gru as gru_module
 from onnxtrain.kernels.nn.rnn import lstm as lstm_module

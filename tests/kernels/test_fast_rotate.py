@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.test_fast import drawn, module, near, on_devices
+from kernels.fast import drawn, module, near, on_devices
 from onnxtrain.kernels.attention import rotate
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.test_fast import aten, drawn, module, near, on_devices
+from kernels.fast import aten, drawn, module, near, on_devices
 
 SHAPES = [
     ((5, 7, 130), -1),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.test_fast import aten, drawn, module, near
+from kernels.fast import aten, drawn, module, near
 
 SHAPES = [(2, 1024, 200), (1, 960, 64), (3, 2000, 129), (2, 1921, 1000)]
 LONG = (1, 3500, 70)

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.fast import module, near
 from kernels.properties.beside import Tensor, as_drawn, beside, drawn, kinds
 from kernels.properties.strategies import flags
-from kernels.test_fast import module, near
 from onnxtrain.kernels.nn import group_norm
 
 functional = torch.nn.functional

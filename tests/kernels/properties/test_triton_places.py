@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.fast import module
 from kernels.properties.beside import Tensor, beside, drawn, kinds
 from kernels.properties.judge import place
 from kernels.properties.strategies import flags, layouts, seeds, shapes
-from kernels.test_fast import module
 from kernels.test_fast_segments import use
 from onnxtrain.kernels.attention import rotate
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.fast import module
 from kernels.properties.beside import Tensor, beside, drawn, kinds, spaced
 from kernels.properties.strategies import flags, layouts, shapes
-from kernels.test_fast import module
 
 functional = torch.nn.functional
 heights, widths = st.integers(1, 30), st.integers(1, 300)

@@ -66,6 +66,8 @@ def _grad(
     W: tl.constexpr,
     K: tl.constexpr,
 ):
+    # a difference before a product loses no digits; shorter types have none to lose
+    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
     weight = vector(scale, columns, W, K)
     part = 1.0 / columns
     dscale = zeros(R, W, K)
@@ -75,9 +77,10 @@ def _grad(
     for first in tl.range(tl.program_id(0) * R, rows, tl.num_programs(0) * R, num_stages=STAGES):
         row, there, start = row_numbers(first, rows, columns, R)
         inv = tl.load(inverse + row, there, 0.0).to(tl.float32)[:, None]
-        offset = 0.0
+        middle = 0.0
         if CENTRED:
-            offset = -tl.load(mean + row, there, 0.0).to(tl.float32)[:, None] * inv
+            middle = tl.load(mean + row, there, 0.0).to(tl.float32)[:, None]
+        offset = -middle * inv
         normals, inners = nothing(), nothing()
         dscales, dbiases, totals = nothing(), nothing(), nothing()
         slope = tl.zeros((R, W), tl.float32)
@@ -85,7 +88,8 @@ def _grad(
         for k in tl.static_range(K):
             column, mask = chunk(there, columns, k, WHOLE, W)
             # where data is masked the gradient is 0, and nothing else enters the sums
-            normal = widened(tl.load(x + start + column, mask, 0.0)) * inv + offset
+            normal = widened(tl.load(x + start + column, mask, 0.0))
+            normal = (normal - middle) * inv if EXACT else normal * inv + offset
             grad = widened(tl.load(dy + start + column, mask, 0.0))
             inner = grad * weight[k]
             slope += inner * normal

@@ -43,6 +43,8 @@ from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 TOGETHER = 1024
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
 PER_THREAD = 8
+OF_A_WARP = 128
+"""Elements of 2 bytes of rows that are a warp's, which sums several of them side by side."""
 PART = 8192
 LONGEST_PART = {2: 16384, 4: 8192}
 PART_WARPS = 4
@@ -174,16 +176,17 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 
 
 @functools.cache
-def _rows_together(rows: int, size: int) -> tuple[int, int, int]:
-    """Elements of a row of one program, rows of one, and its warps."""
+def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
+    """Elements of a row of one program, rows of one, and its warps; of so many bytes each."""
     part = row_part(size, PART)
     together = spread(max(1, TOGETHER // part), rows)
-    return part, together, warps(part * together, PER_THREAD)
+    alone = part == OF_A_WARP and of == 2
+    return part, together, 1 if alone else warps(part * together, PER_THREAD)
 
 
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
     rows = y.numel() // size
-    part, together, threads = _rows_together(rows, size)
+    part, together, threads = _rows_together(rows, size, y.dtype.itemsize)
     if part >= size and softmax_shifted.shifted(size):
         softmax_shifted.short_rows((dx, dy, y), size, log)
         return
