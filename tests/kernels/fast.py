@@ -8,17 +8,21 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
-TYPES = [
-    (device, dtype)
-    for device in ("cpu", "cuda")
-    # the interpreter rounds bfloat16 wrongly
-    for dtype in ("float32", "float16", "bfloat16")[: 2 if device == "cpu" else 3]
-]
-"""Every device with its types."""
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in TYPES],
-)
+
+
+def typed(interpreted: list[str], on_gpu: list[str]) -> pytest.MarkDecorator:
+    """A test of each device with its types."""
+    pairs = [
+        *(pytest.param("cpu", dtype) for dtype in interpreted),
+        *(pytest.param("cuda", dtype, marks=pytest.mark.gpu) for dtype in on_gpu),
+    ]
+    return pytest.mark.parametrize(("device", "dtype"), pairs)
+
+
+# the interpreter rounds bfloat16 wrongly
+on_devices = typed(["float32", "float16"], ["float32", "float16", "bfloat16"])
+in_two_types = typed(["float32", "float16"], ["float32", "bfloat16"])
+"""Where all shorter types are alike to a kernel."""
 ROUNDINGS = 4 * 2.0**-24
 """What a chain of a few float32 roundings may cost: one number's distance in torch is luck."""
 aten = torch.ops.aten

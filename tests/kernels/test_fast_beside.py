@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.fast import in_two_types
 from onnxtrain.kernels.lasting import keeping
-
-pytest.importorskip("triton.language", reason="Triton is not installed")
-PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
-)
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("widths", [(1, 1), (3, 1, 2), (1,) * 8, (2, 1, 5, 1, 1, 1, 3), (2,) * 11])
 @pytest.mark.parametrize(("before", "behind"), [((3,), ()), ((2, 2), (2,)), ((5,), (3, 2))])
 def test_matrices_side_by_side(

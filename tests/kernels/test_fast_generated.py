@@ -9,15 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.fast import in_two_types
 from onnxtrain.kernels.math.chain import elementwise, parsed
 
-pytest.importorskip("triton", reason="Triton is not installed")
-# the interpreter rounds bfloat16 wrongly
-PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
-)
 CHAINS = [
     "Add 0 1; Relu 3; Mul 4 2",
     "Sum 0 1 2; ReluGrad 3 0",
@@ -61,7 +55,7 @@ def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
     return found
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("form", [*FORMS, *IMAGES])
 @pytest.mark.parametrize("steps", CHAINS)
 def test_chains(device: str, dtype: str, form: str, steps: str) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed")
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
+from kernels.fast import module
 
 
 @pytest.mark.parametrize("shared", [224 << 10, 99 << 10])

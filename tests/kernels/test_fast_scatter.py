@@ -9,13 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-pytest.importorskip("triton", reason="Triton is not installed")
-# the interpreter rounds bfloat16 wrongly
-PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
-)
+from kernels.fast import in_two_types
+
 SHAPES = [(3, 30, 100), (2, 150, 700), (2, 1, 65)]
 """Rows, places and values of a row, which has one part or a few."""
 LARGE = [(300, 4096, 4096), (40, 5000, 1001), (9, 60_000, 3000), (5, 100, 16_384), (70, 9, 70)]
@@ -64,7 +59,7 @@ def assert_rounded_once(ours: Tensor, true: Tensor, weight: Tensor) -> None:
     assert error.max() <= 0
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32])
 def test_sums_are_rounded_once(device: str, dtype: str, kind: torch.dtype) -> None:
     for rows, size, picks in shapes(device):
@@ -74,7 +69,7 @@ def test_sums_are_rounded_once(device: str, dtype: str, kind: torch.dtype) -> No
         assert_rounded_once(added(values, index.to(kind), size), *truth(values, index, size))
 
 
-@on_devices
+@in_two_types
 def test_sums_of_large_and_small_values(device: str, dtype: str) -> None:
     """Small values are not lost beside large ones of other places, nor are many at one place."""
     for rows, size, picks in shapes(device):
@@ -85,7 +80,7 @@ def test_sums_of_large_and_small_values(device: str, dtype: str) -> None:
         assert_rounded_once(added(values, index, size), *truth(values, index, size))
 
 
-@on_devices
+@in_two_types
 def test_any_order_gives_the_same_bits(device: str, dtype: str) -> None:
     for rows, size, picks in shapes(device):
         values, index = (t.to(device) for t in drawn(rows, size, picks))
@@ -94,7 +89,7 @@ def test_any_order_gives_the_same_bits(device: str, dtype: str) -> None:
         assert torch.equal(added(values, index, size), added(*moved, size))
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("picks", [1, 5, 64])
 def test_few_values_of_rows_that_several_programs_clear(
     device: str, dtype: str, picks: int, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +113,7 @@ def test_sums_grow_with_their_values(place: str, power: int) -> None:
     assert torch.equal(added(values * factor, index, 50), added(values, index, 50) * factor)
 
 
-@on_devices
+@in_two_types
 def test_infinite_values_stay_where_they_are_added(device: str, dtype: str) -> None:
     values = torch.ones(1, 80).to(device, getattr(torch, dtype))
     index = (torch.arange(80, device=device) % 6)[None].contiguous()
@@ -130,7 +125,7 @@ def test_infinite_values_stay_where_they_are_added(device: str, dtype: str) -> N
     torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@on_devices
+@in_two_types
 def test_the_largest_sums_and_those_beyond(device: str, dtype: str) -> None:
     largest = torch.finfo(getattr(torch, dtype)).max
     values = torch.zeros(1, 90, device=device, dtype=getattr(torch, dtype))
@@ -141,7 +136,7 @@ def test_the_largest_sums_and_those_beyond(device: str, dtype: str) -> None:
     assert ours[0, :3].tolist() == [0.0, torch.inf, -torch.inf] and not ours[0, 3:].any()
 
 
-@on_devices
+@in_two_types
 def test_indices_far_out_of_range_add_nothing(device: str, dtype: str) -> None:
     """Also those that would be in range if their upper bits were left out."""
     index = torch.full((1, 100), 5, device=device)
@@ -150,7 +145,7 @@ def test_indices_far_out_of_range_add_nothing(device: str, dtype: str) -> None:
     assert ours[0, 5] == 94 and ours.sum() == 94
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("picks", [100, 200, 300])
 def test_values_of_long_rows(device: str, dtype: str, picks: int) -> None:
     """A few meet each other, others have parts or are added one by one if they need not repeat."""

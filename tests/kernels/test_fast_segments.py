@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import math
 from types import SimpleNamespace
@@ -12,13 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.fast import in_two_types, module
+
 tl = pytest.importorskip("triton.language", reason="Triton is not installed")
-# the interpreter rounds bfloat16 wrongly
-PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
-)
 SMALL: dict[str, dict[str, Any]] = {
     "segments": {"CLEARED": 4},
     "runs": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4},
@@ -28,10 +23,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "ranking": {"RANKED": 16, "COMPARED": 32, "CLEARED": 64},
 }
 """Sizes by which a few indices are many for an interpreter."""
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
 
 
 def use(
@@ -77,7 +68,7 @@ def sums(index: torch.Tensor, values: torch.Tensor, rows: int) -> torch.Tensor:
     return true.index_add_(0, index % rows, values.double())
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize(
     ("size", "share"),
     [
@@ -120,7 +111,7 @@ def by_slots(index: torch.Tensor, values: torch.Tensor, rows: int) -> torch.Tens
     return out
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("size", [(60, 90, 70), (45, 4, 8), (20, 1, 8), (31, 102, 5), (2, 3, 1)])
 def test_sums_by_slots(
     device: str, dtype: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
@@ -136,7 +127,7 @@ def test_sums_by_slots(
     assert torch.equal(ours, by_slots(index - rows, values, rows))
 
 
-@on_devices
+@in_two_types
 def test_slots_have_the_order_of_a_sort(
     device: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +141,7 @@ def test_slots_have_the_order_of_a_sort(
     assert torch.equal(by_slots(index, values, 30), module("segments").sum_rows(index, values, 30))
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("most", [3, 12])
 def test_tallies_are_left_at_zero(
     device: str, dtype: str, most: int, monkeypatch: pytest.MonkeyPatch
@@ -283,7 +274,7 @@ def test_recorded_slots_were_used_before(monkeypatch: pytest.MonkeyPatch) -> Non
             assert torch.equal(recorded, ours)
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("rows", [1, 9, 2000])
 @pytest.mark.parametrize(("ranked", "counted"), [(True, 1 << 14), (False, 1 << 14), (False, 0)])
 def test_indices_in_order(

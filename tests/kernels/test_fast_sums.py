@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed")
-# the interpreter rounds bfloat16 wrongly
-PLACES = [("cpu", "float32"), ("cpu", "float16"), *(("cuda", k) for k in ("float32", "bfloat16"))]
-on_devices = pytest.mark.parametrize(
-    ("device", "dtype"),
-    [pytest.param(*pair, marks=[pytest.mark.gpu] if pair[0] == "cuda" else []) for pair in PLACES],
-)
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
+from kernels.fast import in_two_types, module
 
 
 def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
@@ -31,7 +18,7 @@ def close_sums(found: torch.Tensor, values: torch.Tensor) -> None:
     torch.testing.assert_close(found.double(), true, rtol=width, atol=width)
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize(("count", "shape"), [(2, (3, 37, 40)), (3, (5, 200)), (4, (130, 16))])
 def test_side_by_side(device: str, dtype: str, count: int, shape: tuple[int, ...]) -> None:
     parts = [drawn(*shape, device=device, dtype=dtype) for _ in range(count)]
@@ -41,7 +28,7 @@ def test_side_by_side(device: str, dtype: str, count: int, shape: tuple[int, ...
     close_sums(sums, out)
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("batch", [5, 4])
 def test_dropout(device: str, dtype: str, batch: int) -> None:
     dy = drawn(batch, 37, 72, device=device, dtype=dtype)
@@ -52,7 +39,7 @@ def test_dropout(device: str, dtype: str, batch: int) -> None:
     close_sums(sums, dx)
 
 
-@on_devices
+@in_two_types
 def test_strips_without_a_rest(device: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many rows are taken as one that strips of these are whole."""
     columns = module("columns")
@@ -67,7 +54,7 @@ def test_strips_without_a_rest(device: str, dtype: str, monkeypatch: pytest.Monk
     assert columns.in_whole_strips(plan, 8 * 65, 72 + 1, x.dtype.itemsize, x.device) == 1
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_gradient_of_a_normalization(device: str, dtype: str, shortcut: bool) -> None:
     x, dy, residual = (drawn(45, 72, device=device, dtype=dtype) for _ in range(3))
@@ -81,7 +68,7 @@ def test_gradient_of_a_normalization(device: str, dtype: str, shortcut: bool) ->
     close_sums(more[2], dx)
 
 
-@on_devices
+@in_two_types
 @pytest.mark.parametrize("rows", [3, 50])
 def test_rows_are_added_to_what_is_there(device: str, dtype: str, rows: int) -> None:
     indices = torch.randint(-rows, rows, (150,)).to(device)
@@ -94,7 +81,7 @@ def test_rows_are_added_to_what_is_there(device: str, dtype: str, rows: int) -> 
     torch.testing.assert_close(base.double(), true, rtol=width, atol=width)
 
 
-@on_devices
+@in_two_types
 def test_a_shortcut_is_added_to_a_normalization(device: str, dtype: str) -> None:
     images = [
         drawn(3, 20, 6, 7, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
