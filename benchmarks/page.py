@@ -139,12 +139,14 @@ def distance(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> float:
     return sum(shares) / len(shares)
 
 
-def _over_starts(rows: list[Row]) -> list[Row]:
-    """The mean of all curves of each way."""
-    return [
-        {**found[0], **{way: str(statistics.fmean(float(r[way]) for r in found)) for way in CURVES}}
-        for found in by(rows, "step").values()
-    ]
+def _loss(starts: list[list[Row]], way: str, at: int) -> str:
+    """The mean loss of a step."""
+    return str(statistics.fmean(float(rows[at][way]) for rows in starts))
+
+
+def _apart(starts: list[list[Row]], one: str, other: str) -> str:
+    """How far two ways are apart from the same start, on average over the starts."""
+    return f"{statistics.fmean(distance(rows, one, other) for rows in starts):.3%}"
 
 
 def _starts_apart(starts: list[list[Row]], way: str) -> str:
@@ -158,17 +160,17 @@ def curve_table(rows: list[Row]) -> str:
     ours, torchs, float32 = CURVES
     summed = []
     for name, found in by(rows, "model").items():
-        starts, means = list(by(found, "start").values()), _over_starts(found)
+        starts = list(by(found, "start").values())
         summed.append(
             {
                 "model": name,
                 "starts": str(len(starts)),
-                "steps": str(len(means)),
-                "first loss": means[0][ours],
-                "last loss": means[-1][ours],
-                "torch's last loss": means[-1][torchs],
-                "apart": f"{distance(means, ours, torchs):.3%}",
-                "torch's float32 apart": f"{distance(means, float32, torchs):.3%}",
+                "steps": str(len(starts[0])),
+                "first loss": _loss(starts, ours, 0),
+                "last loss": _loss(starts, ours, -1),
+                "torch's last loss": _loss(starts, torchs, -1),
+                "apart": _apart(starts, ours, torchs),
+                "torch's float32 apart": _apart(starts, float32, torchs),
                 "starts apart": _starts_apart(starts, ours),
                 "torch's starts apart": _starts_apart(starts, torchs),
             }
@@ -217,9 +219,9 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Losses over steps",
         "curves.png",
         "Bfloat16 with float32 weights, eight batches again and again, beside torch with autocast: "
-        "how far the two are apart on average, and how far torch in float32 is from its own. From "
-        "several starts, whose weights differ in their last bit, means of the curves are compared; "
-        "how far those of one way are apart is noise.",
+        "how far the two are apart on average, and how far torch in float32 is from its own. Of "
+        "several starts, whose weights differ in their last bit, means are given; how far curves "
+        "of one way from two of them are apart is noise.",
         curves,
         curve_table,
     ),

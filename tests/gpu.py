@@ -25,12 +25,14 @@ import time
 import torch
 
 ROOT = pathlib.Path(__file__).parents[1]
-WIDTHS = "(not cuda-float32 and not cuda-float16 or wide_rows)"
-"""One type of each test: accesses of the others differ in nothing but their width, except that wide
-rows in float32 have a kernel of their own."""
-HALVES = ("not cuda-float32 and not cuda-float16", "cuda-float32")
-"""Each type in a run of its own. In float32 lanes may round sums differently that are one; products
-of 16-bit numbers are exact, so that two such types differ in nothing."""
+ONE_TYPE = "not cuda-float32 and not cuda-float16"
+"""bfloat16, and tests that have no types."""
+ACCESSED = f"({ONE_TYPE} or wide_rows)"
+"""Accesses of other types differ in nothing but their width, except that wide rows in float32 have
+a kernel of their own."""
+SUMMED = ("", ONE_TYPE), (" float32", "cuda-float32")
+"""In float32 lanes may round sums differently that are one; products of 16-bit numbers are exact.
+Each type is a run of its own."""
 RECORDED = "(record or replay)"
 """Tests that cannot run where each tensor has memory of its own, by which memcheck finds more."""
 THREADED = "threads"
@@ -92,10 +94,9 @@ def sanitized(tool: str, files: list[str], which: str) -> list[Job]:
     named = [pathlib.Path(file) for file in files]
     for file in named or sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
         for kind, of, chosen, settings in (
-            ("memcheck", "", f"{WIDTHS} and not {RECORDED}", alone),
+            ("memcheck", "", f"{ACCESSED} and not {RECORDED}", alone),
             ("memcheck", " recorded", RECORDED, {}),
-            ("racecheck", "", f"{HALVES[0]} and not {THREADED}", {}),
-            ("racecheck", " float32", f"{HALVES[1]} and not {THREADED}", {}),
+            *(("racecheck", of, f"{types} and not {THREADED}", {}) for of, types in SUMMED),
         ):
             run = pytest_command(str(file), "-k", chosen + also)
             command = [tool, "--tool", kind, "--error-exitcode", "1", *run]

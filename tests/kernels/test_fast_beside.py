@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 import torch
 
-from kernels.fast import in_two_types
+from kernels.fast import in_two_types, module
 from onnxtrain.kernels.lasting import keeping
 
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, for which small matrices are large."""
-    module = importlib.import_module("onnxtrain.kernels.fast.beside")
-    monkeypatch.setattr(module, "PIECE", 64)
-    monkeypatch.setattr(module, "FEWEST", 1)
-    monkeypatch.setattr(module, "_takes", module._takes.__wrapped__)
-    return module
+    found = module("beside")
+    monkeypatch.setattr(found, "PIECE", 64)
+    monkeypatch.setattr(found, "FEWEST", 1)
+    monkeypatch.setattr(found, "_takes", found._takes.__wrapped__)
+    return found
 
 
 @in_two_types
@@ -60,13 +59,13 @@ def test_others_are_left_to_torch(beside: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("count", [3, 20])
 def test_a_recorded_concatenation(count: int) -> None:
-    module = importlib.import_module("onnxtrain.kernels.fast.beside")
+    concat = module("beside").concat
     inputs = [torch.randn(1024, 4096, device="cuda") for _ in range(count)]
     true = torch.cat(inputs, 1)
-    assert torch.equal(module.concat(inputs, 1), true)
+    assert torch.equal(concat(inputs, 1), true)
     graph = torch.cuda.CUDAGraph()
     with keeping() as kept, torch.cuda.graph(graph):
-        joined = module.concat(inputs, 1)
+        joined = concat(inputs, 1)
     for _ in range(3):
         joined.fill_(float("nan"))
         graph.replay()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from kernels.fast import in_two_types
+from kernels.fast import in_two_types, module
 from onnxtrain.kernels.math.chain import elementwise, parsed
 
 CHAINS = [
@@ -24,10 +21,6 @@ CHAINS = [
 ]
 FORMS = ["full", "last", "single", "turned", "rows", "holes", "spread"]
 IMAGES = ["channels_last", "mixed", "channel"]
-
-
-def module() -> Any:
-    return importlib.import_module("onnxtrain.kernels.fast.generated")
 
 
 def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
@@ -60,7 +53,7 @@ def inputs(form: str, device: str, dtype: str) -> list[Tensor]:
 @pytest.mark.parametrize("steps", CHAINS)
 def test_chains(device: str, dtype: str, form: str, steps: str) -> None:
     given = inputs(form, device, dtype)
-    ours = module().run(parsed(steps), given)
+    ours = module("generated").run(parsed(steps), given)
     exact = elementwise(*(x.cpu().double() for x in given), steps=steps)
     rounded = elementwise(*(x.cpu() for x in given), steps=steps)
     assert ours.dtype == given[0].dtype and ours.shape == exact.shape
@@ -73,7 +66,7 @@ def test_chains(device: str, dtype: str, form: str, steps: str) -> None:
 @pytest.mark.gpu
 def test_what_it_takes() -> None:
     x = torch.randn(2048, 2048, device="cuda")
-    takes = module().takes
+    takes = module("generated").takes
     assert takes([x, x.t()]) and takes([x[:, :1], x[:1]]) and takes([x, x[0, 0]])
     assert not takes([x, x.double()]) and not takes([x[0], x[0]])
     assert not takes([x, x.clone().requires_grad_()])
@@ -82,8 +75,8 @@ def test_what_it_takes() -> None:
 @pytest.mark.parametrize("most", [24, 25])
 def test_the_farthest_element(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are found in 32 bits; what lies as the output does needs none."""
-    monkeypatch.setattr(module(), "FARTHEST", most)
-    layout = module().layout_of.__wrapped__
+    monkeypatch.setattr(module("generated"), "FARTHEST", most)
+    layout = module("generated").layout_of.__wrapped__
     plain = ((2, 3, 4), (12, 4, 1))
     for other in (((2, 3, 4), (1, 2, 6)), ((2, 3, 1), (12, 4, 1))):
         found = layout((plain, other))
@@ -96,14 +89,14 @@ def test_the_farthest_element(most: int, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("width", "group"), [(48, 8), (36, 4), (37, 1)])
 def test_groups_end_where_axes_do(width: int, group: int) -> None:
     turned = ((2, 3, 10, width), (30 * width, width, 3 * width, 1))
-    found = module().layout_of((turned, ((10, width), (width, 1))))
+    found = module("generated").layout_of((turned, ((10, width), (width, 1))))
     assert found.group == (group,) and found.like == 0
 
 
 def test_not_a_number_stays_one() -> None:
     x = torch.tensor([float("nan"), -1.0, 2.0])
     steps = "Neg 0; Neg 1; Relu 2"
-    found = module().run(parsed(steps), [x])
+    found = module("generated").run(parsed(steps), [x])
     assert found.isnan().tolist() == [True, False, False] and found[1:].tolist() == [0.0, 2.0]
 
 

@@ -43,7 +43,7 @@ def test_layer_normalization_gradient_far_from_zero(device: str, dtype: str) -> 
     w = drawn(100, device=device, dtype=dtype)
     mean = x.float().mean(1, keepdim=True)
     inverse = 1 / x.float().std(1, keepdim=True)
-    (dx, (dw, db)) = module("norm_grad").norm_grad(dy, x, w, mean, inverse)
+    dx, (dw, db) = module("norm_grad").norm_grad(dy, x, w, mean, inverse)
     normal = (x.double() - mean.double()) * inverse.double()
     inner = dy.double() * w.double()
     along, away = (inner * normal).mean(1, keepdim=True), inner.mean(1, keepdim=True)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from kernels.fast import in_two_types
+from kernels.fast import in_two_types, module
 
 SHAPES = [(3, 30, 100), (2, 150, 700), (2, 1, 65)]
 """Rows, places and values of a row, which has one part or a few."""
 LARGE = [(300, 4096, 4096), (40, 5000, 1001), (9, 60_000, 3000), (5, 100, 16_384), (70, 9, 70)]
 
 
-def scatter() -> Any:
-    return importlib.import_module("onnxtrain.kernels.fast.scatter")
-
-
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short parts where kernels are interpreted, so that rows have several."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr(scatter(), "PART", 64)
+        monkeypatch.setattr(module("scatter"), "PART", 64)
 
 
 def shapes(device: str) -> list[tuple[int, int, int]]:
@@ -37,7 +30,7 @@ def drawn(rows: int, size: int, picks: int) -> tuple[Tensor, Tensor]:
 
 
 def added(values: Tensor, index: Tensor, size: int) -> Tensor:
-    sums: Tensor = scatter().add_at_last(values, index, len(values), size, repeatable=True)
+    sums: Tensor = module("scatter").add_at_last(values, index, len(values), size, repeatable=True)
     assert sums.dtype == values.dtype and sums.shape == (len(values), size)
     return sums
 
@@ -65,7 +58,7 @@ def test_sums_are_rounded_once(device: str, dtype: str, kind: torch.dtype) -> No
     for rows, size, picks in shapes(device):
         values, index = (t.to(device) for t in drawn(rows, size, picks))
         values = values.to(getattr(torch, dtype))
-        assert scatter().repeats(picks, size)
+        assert module("scatter").repeats(picks, size)
         assert_rounded_once(added(values, index.to(kind), size), *truth(values, index, size))
 
 
@@ -95,8 +88,8 @@ def test_few_values_of_rows_that_several_programs_clear(
     device: str, dtype: str, picks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of a row end in it and behind it; a place may have many values, and none be there."""
-    monkeypatch.setattr(scatter(), "CLEARED", 64)
-    monkeypatch.setattr(scatter(), "PART", 16)
+    monkeypatch.setattr(module("scatter"), "CLEARED", 64)
+    monkeypatch.setattr(module("scatter"), "PART", 16)
     for rows, size in [(3, 70), (1, 64), (5, 33), (2, 1)]:
         values, index = (t.to(device) for t in drawn(rows, size, picks))
         values, index[0] = values.to(getattr(torch, dtype)), -1
@@ -149,7 +142,7 @@ def test_indices_far_out_of_range_add_nothing(device: str, dtype: str) -> None:
 @pytest.mark.parametrize("picks", [100, 200, 300])
 def test_values_of_long_rows(device: str, dtype: str, picks: int) -> None:
     """A few meet each other, others have parts or are added one by one if they need not repeat."""
-    quick = scatter()
+    quick = module("scatter")
     for size in (quick.PART + 3, quick.MOST_PARTS * quick.PART + 3):
         values, index = drawn(2, size, picks)
         index[:, ::3] = 7
@@ -163,7 +156,7 @@ def test_values_of_long_rows(device: str, dtype: str, picks: int) -> None:
 
 
 def test_sums_that_can_repeat() -> None:
-    quick = scatter()
+    quick = module("scatter")
     limit = quick.MOST_PARTS * quick.PART
     assert quick.repeats(4096, 4096) and quick.repeats(quick.MOST_PICKS, limit)
     assert quick.repeats(64, 1 << 40)
