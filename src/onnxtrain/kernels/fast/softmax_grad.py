@@ -43,8 +43,9 @@ from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 TOGETHER = 1024
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
 PER_THREAD = 8
-OF_A_WARP = 128
-"""Elements of 2 bytes of rows that are a warp's, which sums several of them side by side."""
+OF_A_WARP, FEW_ROWS = 128, 1 << 14
+"""Elements of 2 bytes of rows that are a warp's, which sums several of them side by side; not of so
+few rows that all programs of four warps run at once."""
 PART = 8192
 LONGEST_PART = {2: 16384, 4: 8192}
 PART_WARPS = 4
@@ -180,7 +181,7 @@ def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps; of so many bytes each."""
     part = row_part(size, PART)
     together = spread(max(1, TOGETHER // part), rows)
-    alone = part == OF_A_WARP and of == 2
+    alone = part == OF_A_WARP and of == 2 and rows > FEW_ROWS
     return part, together, 1 if alone else warps(part * together, PER_THREAD)
 
 

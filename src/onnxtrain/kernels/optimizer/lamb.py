@@ -59,7 +59,6 @@ def lamb_optimizer(
     columns = _columns(groups)
     count = len(columns[0])
     _check_lists(count, alpha, beta, lambda_, epsilon, max_norm_clip)
-    outputs: list[Tensor | None] = [None if step is None else chosen(update_signal, step + 1, step)]
     lists = (alpha, beta, lambda_, epsilon, max_norm_clip[:count])
     forms, ratios = Forms(*map(tuple, lists)), (ratio_min, ratio_max)
     used = step if do_bias_correction else None
@@ -72,8 +71,9 @@ def lamb_optimizer(
         new = _updated(p, Form(*(numbers[index] for numbers in forms)), shared, rooms)
         for column, value in zip(made, new, strict=True):
             column[index] = value
-    outputs += itertools.chain.from_iterable(zip(*made, strict=True))
-    return outputs[: len(wanted)]
+    # after the launches that take long, so that a GPU has them the sooner
+    next_step = None if step is None else chosen(update_signal, step + 1, step)
+    return [next_step, *itertools.chain.from_iterable(zip(*made, strict=True))][: len(wanted)]
 
 
 def _updated(p: Group, form: Form, shared: Shared, rooms: Rooms) -> list[Tensor | None]:
