@@ -5,7 +5,8 @@ python tests/gpu.py [--processes 14] [--sanitize after|alone] [-k WHICH] [--logs
 Starting and compiling takes a CPU most of the time, so that a GPU serves many processes. Nothing
 but pytest is needed; onnxtrain need not be installed. ``--sanitize`` runs the tests of the Triton
 kernels under compute-sanitizer, a process for each file, tool and type: after all tests, or alone.
-Files that are named are the only ones to run, and run in their order.
+Files that are named are the only ones to run, and run in their order. Mistakes that were planted
+must be found first: a tool that looks at nothing is always content.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ SUMMED = ("", ONE_TYPE), (" float32", "cuda-float32")
 Each type is a run of its own."""
 RECORDED = "(record or replay)"
 """Tests that cannot run where each tensor has memory of its own, by which memcheck finds more."""
+CHECKED = "regex=^(_[a-z]|chain$)"
+"""Kernels that are looked at, by their mangled names: ours, not those of torch and its libraries,
+which take most of the time."""
+MISTAKES = ROOT / "tests" / "kernels" / "planted.py"
+PLANTED = {"memcheck": "_beyond", "racecheck": "_race"}
+"""Kernels in which each tool must find something."""
 THREADED = "threads"
 """Tests that racecheck cannot follow."""
 NOTHING_RAN = 5
@@ -49,11 +56,13 @@ class Job:
         title: What it is called.
         command: How it is started.
         settings: Variables of its environment.
+        finds: Where it must find a mistake, or nothing.
     """
 
     title: str
     command: list[str]
     settings: dict[str, str]
+    finds: str = ""
 
     def run(self, folder: pathlib.Path) -> tuple[bool, str]:
         """Whether it went well, and what was counted, or the last lines."""
@@ -66,6 +75,9 @@ class Job:
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
             )
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        if self.finds:
+            found = done.returncode != 0 and any(f"{self.finds}+0x" in line for line in lines)
+            return found, "is found" if found else "\n".join(lines[-LAST_LINES:])
         if done.returncode not in (0, NOTHING_RAN):
             return False, "\n".join(lines[-LAST_LINES:])
         *_, counts = re.findall(r"^.* in [0-9.]+s.*$", "\n".join(lines), re.MULTILINE) or [""]
@@ -86,11 +98,24 @@ def shards(processes: int, files: list[str], which: str) -> list[Job]:
     return found
 
 
+def checking(tool: str, kind: str) -> list[str]:
+    """What runs a program under one of the sanitizers."""
+    return [tool, "--tool", kind, "--error-exitcode", "1", "--kernel-name", CHECKED]
+
+
 def sanitized(tool: str, files: list[str], which: str) -> list[Job]:
     """The tests of the Triton kernels under memcheck and racecheck."""
     also = f" and ({which})" if which else ""
     alone = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    found = []
+    found = [
+        Job(
+            f"{kind} {name}",
+            [*checking(tool, kind), sys.executable, str(MISTAKES), name],
+            alone,
+            name,
+        )
+        for kind, name in PLANTED.items()
+    ]
     named = [pathlib.Path(file) for file in files]
     for file in named or sorted((ROOT / "tests" / "kernels").glob("test_fast*.py")):
         for kind, of, chosen, settings in (
@@ -99,8 +124,7 @@ def sanitized(tool: str, files: list[str], which: str) -> list[Job]:
             *(("racecheck", of, f"{types} and not {THREADED}", {}) for of, types in SUMMED),
         ):
             run = pytest_command(str(file), "-k", chosen + also)
-            command = [tool, "--tool", kind, "--error-exitcode", "1", *run]
-            found.append(Job(f"{kind} {file.stem}{of}", command, settings))
+            found.append(Job(f"{kind} {file.stem}{of}", [*checking(tool, kind), *run], settings))
     return found
 
 

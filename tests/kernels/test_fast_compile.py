@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
+import gpu
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.cluster import InClusters
 from onnxtrain.kernels.fast.compiled import Compiled
@@ -30,6 +32,14 @@ def _kernels(capability: int) -> set[str]:
     clusters = (f.function.fn for f in found.values() if isinstance(f, InClusters))
     inner = {f"{f.__module__.rpartition('.')[2]}.{f.__name__}" for f in clusters}
     return alone | inner if capability >= 90 else alone
+
+
+def test_sanitizers_look_at_every_kernel() -> None:
+    pattern = re.compile(gpu.CHECKED.removeprefix("regex="))
+    names = {name.partition(".")[2] for name in _kernels(90)} | {*gpu.PLANTED.values()}
+    assert len(names) > 50
+    assert not [name for name in names if not pattern.search(name)]
+    assert not pattern.search("_ZN2at6native29vectorized_elementwise_kernelIf"), "one of torch's"
 
 
 @pytest.mark.parametrize(
