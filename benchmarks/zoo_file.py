@@ -30,7 +30,7 @@ from onnxtrain.cli.differences import Differences
 from onnxtrain.cli.doubles import in_type
 from onnxtrain.errors import GraphError, OnnxTrainError
 from onnxtrain.gradients.engine import can_carry_gradient
-from onnxtrain.graph.load import load_model, load_source
+from onnxtrain.graph.loading.load import load_model, load_source
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.drawing import draw_feeds

@@ -19,7 +19,7 @@ import torch
 from onnx.backend.base import Backend, BackendRep
 
 from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.lower import LowerOptions

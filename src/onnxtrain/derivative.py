@@ -12,7 +12,7 @@ import torch
 from onnxtrain.errors import FeedError, GraphError
 from onnxtrain.gradients.api import GradientGraph, gradient_graph
 from onnxtrain.gradients.engine import can_carry_gradient
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.options import ProviderLike
 from onnxtrain.runtime.session import InferenceSession

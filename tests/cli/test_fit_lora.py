@@ -13,7 +13,7 @@ from onnxtrain import Trainer
 from onnxtrain.cli.adapters import lora_of
 from onnxtrain.errors import OnnxTrainError, OptionError
 from onnxtrain.formats.adapter import read_adapter
-from onnxtrain.graph.load import load_source
+from onnxtrain.graph.loading.load import load_source
 from onnxtrain.training.adapters import config_of
 from onnxtrain.transforms.lora import LoraConfig
 

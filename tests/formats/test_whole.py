@@ -80,7 +80,7 @@ def test_metadata_in_bodies_and_functions_keeps_its_order(tmp_path):
     for holder in holders:
         for key, value in PROPS.items():
             holder.metadata_props.add(key=key, value=value)
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
 
     models.save_model(load_model(model), tmp_path / "model.onnx")
     found = onnx.load(tmp_path / "model.onnx")
@@ -90,7 +90,7 @@ def test_metadata_in_bodies_and_functions_keeps_its_order(tmp_path):
 
 
 def test_training_information_of_a_weight_that_is_gone_is_left_out(tmp_path):
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
 
     model = given()
     model.training_info[0].update_binding[0].key = "gone"

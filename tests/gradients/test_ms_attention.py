@@ -8,7 +8,7 @@ import onnx
 
 import onnxtrain
 from graph.text import proto
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import decide
 

@@ -8,7 +8,7 @@ import pytest
 
 from onnxtrain.gradients.engine import backward
 from onnxtrain.graph.edit import reads
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.testing import gradcheck, trials
 from onnxtrain.testing.case import Case

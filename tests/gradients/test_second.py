@@ -9,7 +9,7 @@ import torch
 
 from gradients import points
 from onnxtrain.gradients.engine import backward
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.dtypes import from_torch
 from onnxtrain.runtime.options import SessionOptions

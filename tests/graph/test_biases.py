@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model
-from onnxtrain.graph.biases import restore_biases
+from onnxtrain.graph.torch_export.biases import restore_biases
 
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 CALL = "pkg.torch.onnx.fx_node"

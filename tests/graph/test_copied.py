@@ -12,8 +12,8 @@ from torch import nn
 
 from graph.text import model
 from onnxtrain import Trainer
-from onnxtrain.graph.folded import sources
-from onnxtrain.graph.merged import separate
+from onnxtrain.graph.torch_export.folded import sources
+from onnxtrain.graph.torch_export.merged import separate
 
 SIGNATURE = """
 # inputs

@@ -4,8 +4,8 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model
-from onnxtrain.graph.merged import separate
-from onnxtrain.graph.traced import sources
+from onnxtrain.graph.torch_export.merged import separate
+from onnxtrain.graph.torch_export.traced import sources
 
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 LAYERS = """(float[2] x) => (float[2] y) <float[2] neg = {-1, -2}%s> {

@@ -6,7 +6,7 @@ import onnx.parser
 import pytest
 
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 

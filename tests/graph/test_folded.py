@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model, proto
-from onnxtrain.graph.folded import tie
-from onnxtrain.graph.load import load_source
+from onnxtrain.graph.loading.load import load_source
+from onnxtrain.graph.torch_export.folded import tie
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"

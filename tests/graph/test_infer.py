@@ -4,8 +4,8 @@ import pytest
 
 from graph.text import model, values
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.infer import infer, infer_node
-from onnxtrain.graph.skeleton import SMALL
+from onnxtrain.graph.inference.infer import infer, infer_node
+from onnxtrain.graph.inference.skeleton import SMALL
 from onnxtrain.types import MS, DataType
 
 

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model
-from onnxtrain.graph.joined import part
+from onnxtrain.graph.torch_export.joined import part
 
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"

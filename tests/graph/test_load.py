@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 
 from graph.text import proto
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.external import data_files
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.external import data_files
+from onnxtrain.graph.loading.load import load_model
 
 TEXT = "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
 

@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model, proto
-from onnxtrain.graph.load import load_source
-from onnxtrain.graph.merged import separate
+from onnxtrain.graph.loading.load import load_source
+from onnxtrain.graph.torch_export.merged import separate
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 LAYERS = """(float[N, 2] x) => (float[N, 2] y) <float[2] "b.bias" = {0, 0}, float[2] g = {0, 1}> {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graph.text import proto
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 
 

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnxtrain.graph.infer import infer_node
+from onnxtrain.graph.inference.infer import infer_node
 from onnxtrain.training.trainer import Trainer
 from onnxtrain.types import DataType
 

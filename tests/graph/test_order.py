@@ -6,7 +6,7 @@ import pytest
 
 from graph.text import proto
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.runtime.session import InferenceSession
 
 MIXED = "(float[2] x) => (float[2] y) { y = Neg(h)  h = Abs(k)  k = Neg(x) }"

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model, values
+from onnxtrain.graph.inference.products import Product
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.graph.products import Product
 
 LEAD = (
     """s = Shape(x) b = Gather(s, zero) h = Gather(s, one) n = Mul(b, h) m = Unsqueeze(n, axes)"""

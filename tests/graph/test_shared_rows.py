@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model
-from onnxtrain.graph.shared_rows import share_rows
+from onnxtrain.graph.torch_export.shared_rows import share_rows
 
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import model
-from onnxtrain.graph.skeleton import SMALL, skeleton
+from onnxtrain.graph.inference.skeleton import SMALL, skeleton
 
 LARGE = ", ".join(["1"] * SMALL)
 MODELS = {

@@ -9,8 +9,8 @@ from onnx import helper, numpy_helper
 
 from graph.text import proto
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.load import load_model, load_source
-from onnxtrain.graph.sparse import dense
+from onnxtrain.graph.loading.load import load_model, load_source
+from onnxtrain.graph.loading.sparse import dense
 from onnxtrain.runtime.session import InferenceSession
 
 FLAT = np.array([1, 5])

@@ -2,7 +2,7 @@ import pytest
 
 from graph.text import model
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.graph.typecheck import check_types
 
 

@@ -12,7 +12,7 @@ import torch
 from onnxtrain.distributed.groups import ALONE, Groups
 from onnxtrain.distributed.layout import GroupType, Mesh
 from onnxtrain.gradients.engine import backward
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.collective.adasum import adasum_all_reduce
 from onnxtrain.kernels.collective.reduce import nccl_all_reduce

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from onnxtrain.gradients.engine import backward
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.interop import python_op, registry
 from onnxtrain.kernels.interop.arguments import put_together

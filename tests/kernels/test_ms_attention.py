@@ -19,7 +19,7 @@ import pytest
 from onnx import helper
 
 from onnxtrain.errors import NodeError
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.types import MS

@@ -16,8 +16,8 @@ from followed import follow
 
 from onnxtrain import Trainer, artifacts
 from onnxtrain.api import CheckpointState
-from onnxtrain.graph.load import load_model
-from onnxtrain.graph.traced import parameters
+from onnxtrain.graph.loading.load import load_model
+from onnxtrain.graph.torch_export.traced import parameters
 
 
 class Odd(torch.nn.Module):

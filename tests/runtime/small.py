@@ -7,7 +7,7 @@ import onnx.parser
 import onnx_ir as ir
 import torch
 
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.registry import KernelRegistry, kernel
 from onnxtrain.runtime.lower import LowerOptions, lower

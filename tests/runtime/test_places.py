@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 from onnxtrain.errors import NoKernelError
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.lower import LowerOptions, lower

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from onnxtrain import LoraConfig, Trainer
 from onnxtrain.errors import OptionError, ParameterError
-from onnxtrain.graph.load import load_source
+from onnxtrain.graph.loading.load import load_source
 from onnxtrain.training.adapters import config_of
 from onnxtrain.transforms.lora import initial_values
 from onnxtrain.transforms.lora_layers import find_layers

@@ -10,7 +10,7 @@ import torch
 from onnx import helper
 
 from onnxtrain import Trainer
-from onnxtrain.graph.load import load_model, load_source
+from onnxtrain.graph.loading.load import load_model, load_source
 from onnxtrain.transforms.attribute_weights import attribute_weights, lift_attributes
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.write_back import weight_names, write_back

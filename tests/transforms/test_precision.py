@@ -10,7 +10,7 @@ import pytest
 
 from onnxtrain.errors import GraphError, OptionError
 from onnxtrain.graph.edit import is_used
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.transforms import precision_table as table

@@ -7,7 +7,7 @@ import pytest
 from graph.text import proto
 from onnxtrain.errors import NoGradientError, NoKernelError, ParameterError
 from onnxtrain.gradients import build_gradient_graph
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.transforms.parameters import decide

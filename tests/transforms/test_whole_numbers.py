@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onnxtrain import Trainer
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.parameters import decide
 from onnxtrain.transforms.whole_numbers import Stored, stored_weights, unpack

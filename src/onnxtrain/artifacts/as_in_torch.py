@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import made_beside
-from onnxtrain.graph.folded import tie
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.maps import written
-from onnxtrain.graph.restored import restore
-from onnxtrain.graph.shared_rows import share_rows
-from onnxtrain.graph.traced import held_names, other_names, sources
+from onnxtrain.graph.torch_export.folded import tie
+from onnxtrain.graph.torch_export.restored import restore
+from onnxtrain.graph.torch_export.shared_rows import share_rows
+from onnxtrain.graph.torch_export.traced import held_names, other_names, sources
 from onnxtrain.transforms.computed import warn_of_computed
 from onnxtrain.transforms.parameters import STATISTICS, Decision
 from onnxtrain.types import FLOATS

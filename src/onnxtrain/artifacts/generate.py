@@ -19,10 +19,10 @@ from onnxtrain.artifacts.initializers import with_initializers
 from onnxtrain.errors import LossError, ParameterError
 from onnxtrain.files.atomic import atomic_write
 from onnxtrain.formats.names import ArtifactPaths
-from onnxtrain.graph.load import load_model, read_model
+from onnxtrain.graph.loading.load import load_model, read_model
+from onnxtrain.graph.loading.sparse import dense
 from onnxtrain.graph.names import listed, nearest
 from onnxtrain.graph.names import trainable as could_train
-from onnxtrain.graph.sparse import dense
 from onnxtrain.graph.unnamed import with_named_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.onnxblock.check import contradiction

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnxtrain.errors import CheckpointError, OnnxTrainError, OptionError
 
 if TYPE_CHECKING:
-    from onnxtrain.graph.load import Source
+    from onnxtrain.graph.loading.load import Source
     from onnxtrain.training.adapters import Adapters
     from onnxtrain.training.trainer import Trainer
     from onnxtrain.transforms.lora import LoraConfig
@@ -55,7 +55,7 @@ def lora_for(text: str | None, adapter: pathlib.Path | None, model: pathlib.Path
     """Settings by ``--lora``, else those that an adapter needs to go on from it."""
     if text is not None or adapter is None:
         return lora_of(text)
-    from onnxtrain.graph.load import load_source
+    from onnxtrain.graph.loading.load import load_source
     from onnxtrain.training.adapters import config_of
 
     return config_of(load_source(model), adapter)

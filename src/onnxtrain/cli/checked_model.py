@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxtrain.cli.doubles import in_type
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.engine import can_carry_gradient
-from onnxtrain.graph.load import load_source
+from onnxtrain.graph.loading.load import load_source
 from onnxtrain.training.build import working_copy
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.parameters import decide

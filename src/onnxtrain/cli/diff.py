@@ -22,7 +22,7 @@ def diff(
     """
     from onnxtrain.cli.changes import compare
     from onnxtrain.cli.console import grouped, say, table
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
 
     found = compare(load_model(first), load_model(second))
     if not quiet:

@@ -12,7 +12,7 @@ from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.transforms.places import final_uses, is_mover
 from onnxtrain.types import FLOATS, ML, ONNX, DataType, dtype_name, op_name
 

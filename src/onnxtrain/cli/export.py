@@ -15,7 +15,7 @@ from onnxtrain.errors import CheckpointError, OnnxTrainError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxtrain.graph.load import Source
+    from onnxtrain.graph.loading.load import Source
 
 _THAT_MODEL = "  give the model that was trained:  onnxtrain export CHECKPOINT MODEL"
 
@@ -49,8 +49,8 @@ def export(
     from onnxtrain.formats.models import save_model
     from onnxtrain.formats.names import ArtifactPaths
     from onnxtrain.formats.native import looks_like
-    from onnxtrain.graph.external import data_files
-    from onnxtrain.graph.load import load_model, load_source
+    from onnxtrain.graph.loading.external import data_files
+    from onnxtrain.graph.loading.load import load_model, load_source
 
     path = ArtifactPaths(model).eval_model if model.is_dir() else model
     _check_apart(out, (path, checkpoint, pathlib.Path(data_path(checkpoint))))

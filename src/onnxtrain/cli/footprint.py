@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 
 from onnxtrain.cli.sizes import Sizes
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.runtime.lifetimes import live_bytes
 from onnxtrain.training.trainer import Trainer
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX

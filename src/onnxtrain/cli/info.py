@@ -28,7 +28,7 @@ def info(
     way of training, all at once.
     """
     from onnxtrain.cli.console import table
-    from onnxtrain.graph.load import load_source
+    from onnxtrain.graph.loading.load import load_source
     from onnxtrain.training.build import working_copy
     from onnxtrain.transforms.write_back import weight_names
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.cli.sizes import Sizes
 from onnxtrain.graph import schemas
-from onnxtrain.graph.infer import infer_node
+from onnxtrain.graph.inference.infer import infer_node
 from onnxtrain.runtime.lifetimes import live_bytes
 from onnxtrain.training.trainer import Trainer
 

@@ -149,8 +149,8 @@ def _check_apart(asked: Run) -> None:
 
 def _read_files(asked: Run) -> list[pathlib.Path]:
     """Data and the model, with the files that it has its weights in."""
-    from onnxtrain.graph.external import data_files
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.external import data_files
+    from onnxtrain.graph.loading.load import load_model
 
     named = [asked.model, *(pathlib.Path(p) for p in (asked.data, asked.val_data) if p)]
     return [*(path for path in named if path.exists()), *data_files(load_model(asked.model))]

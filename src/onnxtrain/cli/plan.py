@@ -39,7 +39,7 @@ def plan(
 ) -> None:
     """Print the Python that a model runs as."""
     from onnxtrain.cli.device import provider_of
-    from onnxtrain.graph.load import load_model, load_source
+    from onnxtrain.graph.loading.load import load_model, load_source
 
     if (loss is not None) != training:
         raise OnnxTrainError("--training and --loss belong together: give both or none")

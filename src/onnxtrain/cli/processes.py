@@ -44,7 +44,7 @@ def check(asked: Run, count: int) -> None:
             machine has no room for them.
     """
     from onnxtrain.cli.feeding import batch_size
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
 
     paths.check(asked)
     check_room(asked.device, count)

@@ -198,7 +198,7 @@ def _memory(loop: Loop) -> str:
 def _parameters(asked: Run) -> str:
     from onnxtrain.cli.adapters import targets
     from onnxtrain.cli.changes import compare
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
 
     if len(targets(asked.out)) > 1:
         return '<p class="note">adapters alone; the weights of the model are as they were</p>'

@@ -165,7 +165,7 @@ def _losses(models: Sequence[str]) -> str:
     if not models or not pathlib.Path(models[0]).is_file():
         return general
     from onnxtrain.cli.advice import suggested_loss
-    from onnxtrain.graph.load import load_model
+    from onnxtrain.graph.loading.load import load_model
     from onnxtrain.training.build import working_copy
 
     try:

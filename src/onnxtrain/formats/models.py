@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from onnxtrain.files.atomic import atomic_write, atomic_write_pair
 from onnxtrain.formats.arrays import raw_bytes
-from onnxtrain.graph import whole
-from onnxtrain.graph.external import external_tensors
-from onnxtrain.graph.load import Source
+from onnxtrain.graph.loading import whole
+from onnxtrain.graph.loading.external import external_tensors
+from onnxtrain.graph.loading.load import Source
 from onnxtrain.transforms.inference_form import for_inference
 from onnxtrain.transforms.mode import EvaluationForm
 from onnxtrain.transforms.patch import patched

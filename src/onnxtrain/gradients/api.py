@@ -18,13 +18,13 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
 from onnxtrain.gradients.signals import is_signal
 from onnxtrain.graph.bodies import body_tensors
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import value_names
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.lift import lift
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.graph.names import nearest, trainable
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.torch_export.detached import restore_detached
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import type_string

@@ -10,7 +10,7 @@ from onnxtrain.gradients.known import operands, rank_of
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.einsum import DOTS, parse, stretched
+from onnxtrain.graph.inference.einsum import DOTS, parse, stretched
 
 Factor = tuple[str, ir.Value]
 """Subscripts and a value."""

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import axis_in, inputs_of, operands, output_of, rank_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.traced import looked_up
+from onnxtrain.graph.torch_export.traced import looked_up
 from onnxtrain.types import MS, DataType
 
 

@@ -12,7 +12,7 @@ from onnxtrain.errors import GraphError
 from onnxtrain.gradients.rules import Grad, attribute
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import extra_output
-from onnxtrain.graph.einsum import parse
+from onnxtrain.graph.inference.einsum import parse
 from onnxtrain.types import DataType
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})

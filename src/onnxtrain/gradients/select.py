@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import inputs_of, number_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.traced import is_clamp, is_flat_at_bounds
+from onnxtrain.graph.torch_export.traced import is_clamp, is_flat_at_bounds
 
 
 @gradient("Where")

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.known import axes_of, ints_of, operands, rank_of, to_first
 from onnxtrain.gradients.rules import Grad, attribute, gradient
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.traced import is_detached
+from onnxtrain.graph.torch_export.traced import is_detached
 
 
 @gradient("Identity")

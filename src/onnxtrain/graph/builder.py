@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph import zeros
 from onnxtrain.graph.bindings import onnx_opset
-from onnxtrain.graph.infer import infer_node
+from onnxtrain.graph.inference.infer import infer_node
 from onnxtrain.types import MS, DataType
 
 OPSET_BESIDE = 21

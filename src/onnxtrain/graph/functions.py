@@ -17,7 +17,7 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable
 import onnx_ir as ir
 
 from onnxtrain.graph.phase import Phase, mark
-from onnxtrain.graph.traced import is_clamp, is_detached, is_flat_at_bounds, looked_up
+from onnxtrain.graph.torch_export.traced import is_clamp, is_detached, is_flat_at_bounds, looked_up
 from onnxtrain.types import MS, ONNX, op_name
 
 RANDOM = frozenset(

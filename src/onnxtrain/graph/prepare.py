@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.einsum import check_equations
 from onnxtrain.graph.embedded import define_embedded
 from onnxtrain.graph.functions import inline_functions
 from onnxtrain.graph.grammar import check_nodes
-from onnxtrain.graph.infer import find_types, infer
+from onnxtrain.graph.inference.einsum import check_equations
+from onnxtrain.graph.inference.infer import find_types, infer
+from onnxtrain.graph.inference.misread import spell_out
 from onnxtrain.graph.loops import settle_loops
-from onnxtrain.graph.misread import spell_out
 from onnxtrain.graph.tidy import tidy
 from onnxtrain.graph.upgrade import needs_upgrade, upgrade
 from onnxtrain.graph.verify import verify

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import fresh_name
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph.edit import collected_names, declare_constant, unique_name
-from onnxtrain.graph.infer import KEEP_SHAPE, infer_node
+from onnxtrain.graph.inference.infer import KEEP_SHAPE, infer_node
 
 NEW = 7
 BINARY = frozenset(

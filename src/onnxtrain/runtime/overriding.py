@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 
 if TYPE_CHECKING:
     from onnxtrain.runtime.session import InferenceSession

@@ -14,7 +14,7 @@ import torch
 
 from onnxtrain.errors import DeviceError, FeedError, OnnxTrainError, OptionError
 from onnxtrain.graph.later import collecting_later
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.kernels.dtypes import array_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry

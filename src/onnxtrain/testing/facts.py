@@ -13,7 +13,7 @@ from onnxtrain.gradients.engine import backward, can_carry_gradient, depends_on
 from onnxtrain.gradients.rules import find_rule
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.edit import reads
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.testing import gradcheck, trials
 from onnxtrain.testing.case import Case

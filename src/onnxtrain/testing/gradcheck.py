@@ -13,7 +13,7 @@ import torch
 
 from onnxtrain.gradients.engine import backward, can_carry_gradient
 from onnxtrain.gradients.rules import Rule, find_rule
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.dtypes import from_torch
 from onnxtrain.runtime.options import SessionOptions

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.kernels.dtypes import array_of, from_torch, to_torch
 from onnxtrain.kernels.registry import KernelRegistry
 from onnxtrain.runtime import copies

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxtrain.errors import CheckpointError
 from onnxtrain.formats.adapter import read_adapter, write_adapter
 from onnxtrain.formats.models import save_model, save_trained, trained_model
-from onnxtrain.graph.load import Source
+from onnxtrain.graph.loading.load import Source
 from onnxtrain.training.selection import Selection
 from onnxtrain.transforms.lora import (
     LoraConfig,

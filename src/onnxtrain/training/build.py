@@ -14,8 +14,8 @@ import onnx_ir as ir
 from onnxtrain import onnxblock
 from onnxtrain.errors import LossError, OnnxTrainError, OptionError
 from onnxtrain.graph.bindings import onnx_opset
+from onnxtrain.graph.inference.skeleton import skeleton
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.graph.skeleton import skeleton
 from onnxtrain.graph.unnamed import name_sizes
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs

@@ -15,7 +15,7 @@ import torch
 
 from onnxtrain.errors import CheckpointError, ModelError, ParameterError
 from onnxtrain.formats.models import save_model
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.graph.prepare import complete, prepare
 from onnxtrain.kernels.dtypes import array_of, to_torch
 from onnxtrain.runtime.options import SessionOptions

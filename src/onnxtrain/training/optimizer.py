@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 
 from onnxtrain.errors import CheckpointError, ModelError, OptionError
-from onnxtrain.graph.load import ModelLike, load_model
+from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.onnxblock.numbers import number_of

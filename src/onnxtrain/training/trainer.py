@@ -14,7 +14,7 @@ from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.formats.models import save_trained
 from onnxtrain.graph.later import collecting_later
-from onnxtrain.graph.load import ModelLike, load_source
+from onnxtrain.graph.loading.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of, tensor_of
 from onnxtrain.onnxblock import Block
 from onnxtrain.runtime.options import SessionOptions

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
-from onnxtrain.graph.detached import unclear_calls
 from onnxtrain.graph.edit import reads
-from onnxtrain.graph.lost import merged_names
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.detached import unclear_calls
+from onnxtrain.graph.torch_export.lost import merged_names
+from onnxtrain.graph.torch_export.traced import (
     JOINED,
     calls,
     is_normalized,

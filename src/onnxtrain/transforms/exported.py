@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from onnxtrain.graph import traced
 from onnxtrain.graph.tidy import was_node
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export import traced
+from onnxtrain.graph.torch_export.traced import (
     PRODUCER,
     SHIFTS,
     given,

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph.edit import is_used
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.transforms.training_graph import set_outputs

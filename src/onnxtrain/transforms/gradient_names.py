@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from onnxtrain.graph.declared import UNTOLD
+from onnxtrain.graph.inference.declared import UNTOLD
 from onnxtrain.graph.prepare import complete
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
 

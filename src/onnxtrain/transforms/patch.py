@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph import maps
 from onnxtrain.graph.bodies import body_tensors, proto_bodies, proto_subgraphs
-from onnxtrain.graph.external import Content
+from onnxtrain.graph.loading.external import Content
 from onnxtrain.graph.order import ordered
 from onnxtrain.transforms.attribute_weights import (
     AttributeWeight,

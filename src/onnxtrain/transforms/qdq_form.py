@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnxtrain.gradients.rules import forwarded
 from onnxtrain.graph.builder import Emit, Ops
 from onnxtrain.graph.edit import is_used, take_over
-from onnxtrain.graph.infer import infer
+from onnxtrain.graph.inference.infer import infer
 from onnxtrain.types import INTEGERS, MS, ONNX
 
 _MOVERS = frozenset(

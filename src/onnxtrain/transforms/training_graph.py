@@ -16,12 +16,12 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.bodies import expand_without_rule
 from onnxtrain.gradients.engine import backward, can_carry_gradient, seed_of
-from onnxtrain.graph.detached import restore_detached
 from onnxtrain.graph.edit import declare_constant, remove_dead, value_names
 from onnxtrain.graph.names import is_generated, listed, nearest
 from onnxtrain.graph.names import trainable as trainable_names
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.torch_export.detached import restore_detached
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.types import MS, ONNX, DataType, type_string

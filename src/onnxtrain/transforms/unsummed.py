@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.declared import is_named
+from onnxtrain.graph.inference.declared import is_named
 from onnxtrain.graph.names import listed
 from onnxtrain.graph.phase import Phase, mark, nodes_in
 from onnxtrain.transforms.gradient_names import (

@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, hand_over_gradients
 from onnxtrain.transforms.backward.clipping import fold_clipping, reads_only

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain.graph import edit
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.training_graph import build_models, parameters_to_inputs

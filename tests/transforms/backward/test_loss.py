@@ -10,7 +10,7 @@ import torch
 
 from onnxtrain import InferenceSession, Trainer, onnxblock
 from onnxtrain.gradients import build_gradient_graph
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.loss import join_losses

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import InferenceSession
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward import join
 

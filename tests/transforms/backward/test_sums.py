@@ -9,7 +9,7 @@ import pytest
 
 from onnxtrain import InferenceSession
 from onnxtrain.gradients import build_gradient_graph
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.added import add_products

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxtrain.graph.load import load_model
+from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.transforms.fusion.evaluated import evaluated
 from onnxtrain.transforms.fusion.known import Triangle

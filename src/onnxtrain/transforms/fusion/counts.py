@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.transforms.fusion.known import COLUMN, ROW, Count, Known, Number, Triangle
 from onnxtrain.transforms.fusion.reading import is_op, number, rank
 from onnxtrain.transforms.fusion.sizes import size_of, slices_of

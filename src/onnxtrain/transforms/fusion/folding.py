@@ -12,9 +12,9 @@ import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.edit import remove_dead
-from onnxtrain.graph.infer import infer_node
+from onnxtrain.graph.inference.infer import infer_node
 from onnxtrain.graph.lean import share_equal
-from onnxtrain.graph.traced import is_detached
+from onnxtrain.graph.torch_export.traced import is_detached
 from onnxtrain.transforms.fusion.reading import is_op
 from onnxtrain.types import FIXED, FLOATS, ONNX
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.transforms.fusion.reading import made_by, rank
 
 HEADS = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from onnxtrain.graph.products import Dim
+from onnxtrain.graph.inference.products import Dim
 
 
 @dataclasses.dataclass(frozen=True)

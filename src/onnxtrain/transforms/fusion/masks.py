@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.products import Dim
+from onnxtrain.graph.inference.products import Dim
 from onnxtrain.transforms.fusion.known import Known, Number, Triangle
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import rank

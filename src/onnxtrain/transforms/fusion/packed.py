@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import onnx_opset
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import take_over
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.transforms.fusion.reading import is_op, made_by, only_reader, rank
 from onnxtrain.transforms.fusion.report import Fused, Report
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
 from onnxtrain.graph.builder import Ops
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.transforms.fusion.reading import (
     is_last_axis,
     is_op,

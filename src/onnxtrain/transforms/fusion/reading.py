@@ -8,7 +8,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import onnx_opset
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.types import FLOATS, ONNX, DataType
 
 _CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}

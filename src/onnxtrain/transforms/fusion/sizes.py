@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.bindings import same_dim
-from onnxtrain.graph.products import Dim, integers, products_of
+from onnxtrain.graph.inference.products import Dim, integers, products_of
 from onnxtrain.transforms.fusion.reading import is_op, rank
 
 _ENDLESS = 2**31 - 1

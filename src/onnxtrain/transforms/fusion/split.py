@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.edit import take_over
-from onnxtrain.graph.products import integers
+from onnxtrain.graph.inference.products import integers
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import is_op, number, rank
 from onnxtrain.transforms.fusion.report import Fused, Missed, Report

@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy, is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.folded import read_numbers
-from onnxtrain.graph.lost import Lost, tell_merged
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.folded import read_numbers
+from onnxtrain.graph.torch_export.lost import Lost, tell_merged
+from onnxtrain.graph.torch_export.traced import (
     given,
     module_of,
     moves,

@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy, is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.folded import read_numbers
-from onnxtrain.graph.shifted import alike
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.folded import read_numbers
+from onnxtrain.graph.torch_export.shifted import alike
+from onnxtrain.graph.torch_export.traced import (
     call_of,
     given,
     module_of,

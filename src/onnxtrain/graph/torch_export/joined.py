@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.folded import read_numbers, take_place
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.folded import read_numbers, take_place
+from onnxtrain.graph.torch_export.traced import (
     PRODUCER,
     calls,
     is_computed,

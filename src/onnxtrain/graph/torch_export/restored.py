@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.biases import restore_biases
-from onnxtrain.graph.copied_results import tell_results
-from onnxtrain.graph.eliminated import restore_calls
-from onnxtrain.graph.folded import join_forms
-from onnxtrain.graph.inverted import invert
-from onnxtrain.graph.joined import part
-from onnxtrain.graph.merged import separate
-from onnxtrain.graph.overlapping import join_parts
-from onnxtrain.graph.shared_rows import share_rows
-from onnxtrain.graph.shared_steps import restore_steps
-from onnxtrain.graph.shifted import shift
+from onnxtrain.graph.torch_export.biases import restore_biases
+from onnxtrain.graph.torch_export.copied_results import tell_results
+from onnxtrain.graph.torch_export.eliminated import restore_calls
+from onnxtrain.graph.torch_export.folded import join_forms
+from onnxtrain.graph.torch_export.inverted import invert
+from onnxtrain.graph.torch_export.joined import part
+from onnxtrain.graph.torch_export.merged import separate
+from onnxtrain.graph.torch_export.overlapping import join_parts
+from onnxtrain.graph.torch_export.shared_rows import share_rows
+from onnxtrain.graph.torch_export.shared_steps import restore_steps
+from onnxtrain.graph.torch_export.shifted import shift
 
 
 def restore(model: ir.Model) -> bool:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, made_for
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import RULE, given, held_names, is_normalized, parameters
+from onnxtrain.graph.torch_export.traced import RULE, given, held_names, is_normalized, parameters
 from onnxtrain.types import FLOATS, ONNX
 
 _DROPPED = "RemoveOptionalBiasFrom"

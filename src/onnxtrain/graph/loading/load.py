@@ -13,13 +13,14 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import maps, whole
-from onnxtrain.graph.external import Content, map_files
-from onnxtrain.graph.folded import tie
-from onnxtrain.graph.mistaken import what_it_is
+from onnxtrain.graph import maps
+from onnxtrain.graph.loading import whole
+from onnxtrain.graph.loading.external import Content, map_files
+from onnxtrain.graph.loading.mistaken import what_it_is
+from onnxtrain.graph.loading.sparse import dense
 from onnxtrain.graph.order import ordered
-from onnxtrain.graph.restored import restore
-from onnxtrain.graph.sparse import dense
+from onnxtrain.graph.torch_export.folded import tie
+from onnxtrain.graph.torch_export.restored import restore
 from onnxtrain.graph.verify import verify
 from onnxtrain.graph.walk import all_graphs, all_nodes
 from onnxtrain.types import ML, MS, DataType

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.traced import (
     DETACH,
     call_of,
     read_by_call,

@@ -9,30 +9,30 @@ import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph import maps, schemas
-from onnxtrain.graph.attention import is_unsized, result_shapes
 from onnxtrain.graph.bindings import kind, opset_of, paired
-from onnxtrain.graph.declared import (
+from onnxtrain.graph.inference.attention import is_unsized, result_shapes
+from onnxtrain.graph.inference.declared import (
     believe,
     believe_weights,
     forget_negative,
     settle_carried,
     undeclare,
 )
-from onnxtrain.graph.einsum import is_einsum, result_shape
-from onnxtrain.graph.narrow_types import as_listed, stand_in, undo, unlisted
-from onnxtrain.graph.orders import renewed, turn
-from onnxtrain.graph.pools import counting
-from onnxtrain.graph.ranks import complete_ranks
-from onnxtrain.graph.recount import recount
-from onnxtrain.graph.reshaped import complete_reshapes
-from onnxtrain.graph.scans import shape_slices
-from onnxtrain.graph.skeleton import SMALL, skeleton
-from onnxtrain.graph.split_sizes import give_sizes
-from onnxtrain.graph.transposed import padded
+from onnxtrain.graph.inference.einsum import is_einsum, result_shape
+from onnxtrain.graph.inference.narrow_types import as_listed, stand_in, undo, unlisted
+from onnxtrain.graph.inference.orders import renewed, turn
+from onnxtrain.graph.inference.pools import counting
+from onnxtrain.graph.inference.ranks import complete_ranks
+from onnxtrain.graph.inference.recount import recount
+from onnxtrain.graph.inference.reshaped import complete_reshapes
+from onnxtrain.graph.inference.scans import shape_slices
+from onnxtrain.graph.inference.skeleton import SMALL, skeleton
+from onnxtrain.graph.inference.split_sizes import give_sizes
+from onnxtrain.graph.inference.transposed import padded
+from onnxtrain.graph.inference.unfit import check_shapes
+from onnxtrain.graph.inference.windows import without_windows
 from onnxtrain.graph.typecheck import check_types
-from onnxtrain.graph.unfit import check_shapes
 from onnxtrain.graph.walk import all_nodes
-from onnxtrain.graph.windows import without_windows
 from onnxtrain.types import ONNX, parse_dtype
 
 _FOUND = "onnxtrain.found"

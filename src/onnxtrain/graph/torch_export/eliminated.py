@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.copied import copied_node
-from onnxtrain.graph.lost import Lost, Other, own_tensor, tell_merged
-from onnxtrain.graph.traced import call_of, read_by_call, stem, told_by_copy
-from onnxtrain.graph.tracing import Trace, number
+from onnxtrain.graph.torch_export.copied import copied_node
+from onnxtrain.graph.torch_export.lost import Lost, Other, own_tensor, tell_merged
+from onnxtrain.graph.torch_export.traced import call_of, read_by_call, stem, told_by_copy
+from onnxtrain.graph.torch_export.tracing import Trace, number
 
 Use = tuple[ir.Node, int]
 Values = dict[ir.Value, ir.Value]

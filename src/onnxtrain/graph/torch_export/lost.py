@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import copy
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.traced import (
     given,
     held_names,
     module_of,

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.traced import is_computed, parameters, sources
+from onnxtrain.graph.torch_export.traced import is_computed, parameters, sources
 from onnxtrain.types import FLOATS, DataType
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"

@@ -13,13 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant, copy, is_uniform, made_for
-from onnxtrain.graph.copied import copied_node, is_mover, part_copies
-from onnxtrain.graph.copied_results import part_results
 from onnxtrain.graph.edit import collected_names, unique_name
-from onnxtrain.graph.lost import Lost
-from onnxtrain.graph.mirrored import part_rests
-from onnxtrain.graph.older_copies import identities
-from onnxtrain.graph.traced import (
+from onnxtrain.graph.torch_export.copied import copied_node, is_mover, part_copies
+from onnxtrain.graph.torch_export.copied_results import part_results
+from onnxtrain.graph.torch_export.lost import Lost
+from onnxtrain.graph.torch_export.mirrored import part_rests
+from onnxtrain.graph.torch_export.older_copies import identities
+from onnxtrain.graph.torch_export.traced import (
     SCOPES,
     call_of,
     given,

@@ -11,7 +11,7 @@ import itertools
 import onnx
 import onnx_ir as ir
 
-from onnxtrain.graph.transposed import kernel_sizes
+from onnxtrain.graph.inference.transposed import kernel_sizes
 from onnxtrain.types import ONNX
 
 _SLIDING = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.folded import read_numbers, take_place
-from onnxtrain.graph.traced import parameters, shapes, sources, stem, tensors
+from onnxtrain.graph.torch_export.folded import read_numbers, take_place
+from onnxtrain.graph.torch_export.traced import parameters, shapes, sources, stem, tensors
 
 _INVERSES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "exp": ("Exp", np.log),

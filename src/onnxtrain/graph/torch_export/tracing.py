@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxtrain.graph.traced import call_of, held_names, stem
+from onnxtrain.graph.torch_export.traced import call_of, held_names, stem
 
 
 class Trace:

@@ -13,8 +13,16 @@ import onnx_ir as ir
 
 from onnxtrain.graph.constants import constant
 from onnxtrain.graph.edit import unique_name
-from onnxtrain.graph.folded import read_numbers, take_place
-from onnxtrain.graph.traced import calls, moves, parameters, shapes, sources, tell_sources, tensors
+from onnxtrain.graph.torch_export.folded import read_numbers, take_place
+from onnxtrain.graph.torch_export.traced import (
+    calls,
+    moves,
+    parameters,
+    shapes,
+    sources,
+    tell_sources,
+    tensors,
+)
 
 _FEWEST = 4
 """Rows of so many numbers are not equal by chance."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.copied import copied_node
-from onnxtrain.graph.lost import Lost, own_tensor
-from onnxtrain.graph.traced import call_of, given, parameters, read_by_call, stem
+from onnxtrain.graph.torch_export.copied import copied_node
+from onnxtrain.graph.torch_export.lost import Lost, own_tensor
+from onnxtrain.graph.torch_export.traced import call_of, given, parameters, read_by_call, stem
 
 
 def restore_steps(model: ir.Model) -> bool:

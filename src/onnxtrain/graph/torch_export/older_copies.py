@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
-from onnxtrain.graph.traced import PRODUCER, is_computed
+from onnxtrain.graph.torch_export.traced import PRODUCER, is_computed
 from onnxtrain.types import ONNX
 
 _MERGED = re.compile(r"Identity_\d+")

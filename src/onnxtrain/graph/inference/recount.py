@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.attention import is_unsized
-from onnxtrain.graph.declared import UNTOLD
-from onnxtrain.graph.einsum import is_misread
-from onnxtrain.graph.orders import is_backwards, is_outdated
-from onnxtrain.graph.pools import is_miscounted
-from onnxtrain.graph.split_sizes import is_oversplit
-from onnxtrain.graph.transposed import is_mispadded
+from onnxtrain.graph.inference.attention import is_unsized
+from onnxtrain.graph.inference.declared import UNTOLD
+from onnxtrain.graph.inference.einsum import is_misread
+from onnxtrain.graph.inference.orders import is_backwards, is_outdated
+from onnxtrain.graph.inference.pools import is_miscounted
+from onnxtrain.graph.inference.split_sizes import is_oversplit
+from onnxtrain.graph.inference.transposed import is_mispadded
+from onnxtrain.graph.inference.windows import is_too_wide
 from onnxtrain.graph.walk import all_nodes
-from onnxtrain.graph.windows import is_too_wide
 
 _GRAPH = ir.AttributeType.GRAPH
 

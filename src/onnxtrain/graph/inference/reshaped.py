@@ -9,8 +9,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
-from onnxtrain.graph.declared import is_named
-from onnxtrain.graph.products import Product, Products, product_of, products_of
+from onnxtrain.graph.inference.declared import is_named
+from onnxtrain.graph.inference.products import Product, Products, product_of, products_of
 from onnxtrain.graph.walk import bodies_of
 from onnxtrain.types import ONNX
 

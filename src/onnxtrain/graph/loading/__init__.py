@@ -1,0 +1,1 @@
+"""From files, bytes and protobufs to models, and back."""

@@ -1,0 +1,1 @@
+"""What torch's exporter wrote of a module: its calls, and parameters as the module had them."""
