@@ -124,7 +124,7 @@ def error(found: Any, true: Any) -> float:
 def measured(row: Row, speed: float) -> dict[str, Any]:
     if op_row.DEVICE != "cpu":
         # indices of the row before may be of the same kind, and lie otherwise
-        fast.load("slots").KINDS.forget()
+        fast.load("gather.slots").KINDS.forget()
     wrong = float("nan")
     if row.truth is not None:
         true = row.truth()

@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction
 
 from kernels.torn import torn_sums
 from onnxtrain.kernels.fast import load
-from onnxtrain.kernels.fast.launcher import types_of
+from onnxtrain.kernels.fast.common.launcher import types_of
 from onnxtrain.kernels.math.chain import parsed
 
 SHARED = {75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 120: 99 << 10}
@@ -79,7 +79,7 @@ def stand_in(capability: int) -> None:
     torch.cuda.current_stream = lambda *_: stream
     torch.cuda.is_current_stream_capturing = lambda: False
     torch.cuda.get_device_capability = lambda *_: divmod(capability, 10)
-    load("launch").shared_memory = load("norm_grad").shared_memory = lambda _: room
+    load("common.launch").shared_memory = load("norm_grad").shared_memory = lambda _: room
     for name in ("batch_norm_clusters", "softmax_columns"):
         load(name).largest = lambda _: 16 if capability >= 90 else 1
 
@@ -225,13 +225,13 @@ def _images(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
 
 
 def _places(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
-    segments, scatter = load("segments"), load("scatter")
+    segments, scatter = load("gather.segments"), load("scatter")
     indices, rows = torch.zeros(1000, dtype=torch.int64), new(1000, 768)
     many = indices.repeat(5), rows.repeat(5, 1)
     yield lambda: segments.sum_rows(*many, 5000)
     yield lambda: segments.sum_rows(indices, rows, 5000)
     yield lambda: segments.sum_rows(indices, rows, 50)
-    yield lambda: load("slots").sum_rows(indices, rows, new(5000, 768))
+    yield lambda: load("gather.slots").sum_rows(indices, rows, new(5000, 768))
     for count in (7, 9):
         yield lambda n=count: load("beside").concat([new(4096, 1024)] * n, 1)
     for picks in (8, 1000):
@@ -275,8 +275,8 @@ def _optimizers(x: Tensor) -> Iterator[Callable[[], Any]]:
 
 
 def _lamb(lists: list[list[Tensor]], rate: Tensor, step: Tensor) -> None:
-    quick, flat = load("many_lamb"), load("flat").Flat.of(lists[0])
-    part = load("chunks").part_of(lists, (lists[0][0].numel(),), flat.starts)
+    quick, flat = load("many_lamb"), load("common.flat").Flat.of(lists[0])
+    part = load("common.chunks").part_of(lists, (lists[0][0].numel(),), flat.starts)
     results = quick.Results(*(items[0].reshape(-1) for items in lists))
     fixed = torch.zeros(1, quick.NUMBERS, dtype=torch.float64)
     quick.lamb(part, results, fixed, quick.Scalars(rate, step, None, None, None), (0.0, 10.0))

@@ -1,6 +1,7 @@
 """What tests of Triton kernels share: interpreted on the CPU, and as they are on a GPU."""
 
 import importlib
+import pkgutil
 from types import ModuleType
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
+from onnxtrain.kernels import fast
 
 
 def typed(interpreted: list[str], on_gpu: list[str]) -> pytest.MarkDecorator:
@@ -30,6 +32,12 @@ aten = torch.ops.aten
 
 def module(name: str) -> ModuleType:
     return importlib.import_module(f"onnxtrain.kernels.fast.{name}")
+
+
+def modules() -> list[ModuleType]:
+    """All of the package that have Triton kernels, or serve those that do."""
+    found = pkgutil.walk_packages(fast.__path__, f"{fast.__name__}.")
+    return [importlib.import_module(name) for _, name, is_package in found if not is_package]
 
 
 def near(ours: Tensor, torchs: Tensor, true: Tensor) -> None:

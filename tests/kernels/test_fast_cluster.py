@@ -38,7 +38,7 @@ class Jit:
 def test_all_launches_are_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one, before which the kernel is compiled, like the later ones."""
     active = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 7))
-    cluster, compiled = module("cluster"), module("compiled")
+    cluster, compiled = module("common.cluster"), module("common.compiled")
     monkeypatch.setattr(compiled, "interpreted", lambda: False)
     for user in (cluster, compiled):
         monkeypatch.setattr(user, "driver", active)
@@ -54,7 +54,7 @@ def test_all_launches_are_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    axis, cpu = module("axis"), torch.device("cpu")
+    axis, cpu = module("common.axis"), torch.device("cpu")
     monkeypatch.setattr(axis, "part_of", lambda size, most: min(axis.power(size), most))
     cut = axis.parts_of.__wrapped__
     found = {size: tuple(cut(size, 8192, 32768, (8192, 4), cpu)) for size in (16384, 20000)}
@@ -91,7 +91,7 @@ def test_parts_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_without_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = module("cluster")
+    cluster = module("common.cluster")
     largest, cuda = cluster.largest.__wrapped__, torch.device("cuda", 0)
     assert largest(torch.device("cpu")) == 1
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

@@ -1,7 +1,6 @@
 """Triton kernels as machine code for GPUs that are not there: more than an interpreter sees."""
 
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -11,10 +10,10 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
 import gpu
-from onnxtrain.kernels import fast
-from onnxtrain.kernels.fast.cluster import InClusters
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.parted import Parted
+from kernels.fast import modules
+from onnxtrain.kernels.fast.common.cluster import InClusters
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.parted import Parted
 
 SCRIPT = Path(__file__).with_name("compile_for.py")
 
@@ -22,9 +21,9 @@ SCRIPT = Path(__file__).with_name("compile_for.py")
 def _kernels(capability: int) -> set[str]:
     """All by module and name, generated ones too; clusters, which not all GPUs have, have more."""
     found = {
-        f"{module}.{name}": kernel.function
-        for _, module, _ in pkgutil.iter_modules(fast.__path__)
-        for name, kernel in vars(fast.load(module)).items()
+        f"{module.__name__.rpartition('.')[2]}.{name}": kernel.function
+        for module in modules()
+        for name, kernel in vars(module).items()
         if isinstance(kernel, Compiled | Parted)
     }
     alone = {name for name, function in found.items() if not isinstance(function, InClusters)}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
-from onnxtrain.kernels.fast import compiled
+from onnxtrain.kernels.fast.common import compiled
 
 
 class Kernel:

@@ -109,7 +109,7 @@ def test_what_autograd_watches_is_left_to_torch(name: str, gpu: pytest.MonkeyPat
 
 def test_shared_memory_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
-    launch = fast.load("launch")
+    launch = fast.load("common.launch")
     small = SimpleNamespace(shared_memory_per_block_optin=101376)
     for found, expected in [(small, 101376), (SimpleNamespace(), launch.SHARED)]:
         launch.shared_memory.cache_clear()

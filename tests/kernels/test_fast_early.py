@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import pkgutil
 import textwrap
 from typing import Any
 
@@ -13,21 +12,22 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
+from kernels.fast import modules
 from onnxtrain.kernels import fast
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.parted import Parted
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.parted import Parted
 from onnxtrain.kernels.lasting import keeping
 
 
 def waiting() -> dict[str, Any]:
     """The Python functions of all kernels that wait, by module and name."""
     found = {}
-    for _, module, _ in pkgutil.iter_modules(fast.__path__):
-        for kernel in vars(fast.load(module)).values():
+    for module in modules():
+        for kernel in vars(module).values():
             if isinstance(kernel, Compiled | Parted):
                 function = getattr(kernel.function, "function", kernel.function).fn
                 if "wait()" in inspect.getsource(function):
-                    found[f"{module}.{function.__name__}"] = function
+                    found[f"{module.__name__}.{function.__name__}"] = function
     return found
 
 
@@ -60,7 +60,7 @@ def clipped(x: Tensor) -> list[Tensor]:
 
 def added(x: Tensor, count: int) -> list[Tensor]:
     index = torch.arange(count, device=x.device) * 7 % 5000
-    return [fast.load("segments").sum_rows(index, x[:count], 5000)]
+    return [fast.load("gather.segments").sum_rows(index, x[:count], 5000)]
 
 
 CHAINS = {

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from kernels.fast import module
 from kernels.test_fast_softmax import words as words_of
-from onnxtrain.kernels.fast.exchange import _of_clusters
+from onnxtrain.kernels.fast.common.exchange import _of_clusters
 
 ROWS, CLUSTERS, PROGRAMS = 2, 3, 2
 
@@ -53,7 +53,8 @@ def test_clusters_of_a_row() -> None:
 
 def test_memory_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on a stream share it; a recorded one has its own."""
-    exchange, scratch, parts = module("exchange"), module("scratch"), module("axis").Parts
+    exchange, scratch = module("common.exchange"), module("common.scratch")
+    parts = module("common.axis").Parts
     found, x = {"stream": 7, "recording": 0}, torch.empty(3)
     streams = SimpleNamespace(get_current_stream=lambda index: found["stream"])
     monkeypatch.setattr(scratch, "driver", SimpleNamespace(active=streams))

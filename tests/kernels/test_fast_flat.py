@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels import fast
-from onnxtrain.kernels.fast import flat
+from onnxtrain.kernels.fast.common import flat
 
 SHAPES = [(3, 5), (8,), (), (7,), (2, 3, 4), (1, 1), (2, 5), (9,), (16, 5), ()]
 

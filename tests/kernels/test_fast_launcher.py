@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast import launcher
+from onnxtrain.kernels.fast.common import launcher
 
 
 @triton.jit

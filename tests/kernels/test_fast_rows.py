@@ -18,7 +18,7 @@ def test_tiles_cover_rows_and_find_room(columns: int, shared: int) -> None:
     longer = [(size, plan) for size in (2, 4) for plan in (quick.LONGER, quick.SMALLER)]
     for size, plan in [*plans, *longer]:
         for matrices in (1, 2, 3):
-            tile = module("rows").Tile.of(columns, size, plan, matrices, shared)
+            tile = module("common.rows").Tile.of(columns, size, plan, matrices, shared)
             assert tile.chunks * tile.width >= columns > (tile.chunks - 1) * tile.width
             assert tile.whole == (tile.chunks * tile.width == columns)
             assert tile.stages >= 1
@@ -55,7 +55,7 @@ def test_inverse_deviations_at_the_limits(value: float, expected: float) -> None
 @pytest.mark.parametrize("most", [1, 4, 132, 264])
 def test_pieces_are_shared_evenly(most: int) -> None:
     for pieces in (1, 3, 131, 265, 1024, 4095, 16384):
-        programs = module("rows").evenly(pieces, most)
+        programs = module("common.rows").evenly(pieces, most)
         assert 1 <= programs <= min(most, pieces)
         assert -(-pieces // programs) == -(-pieces // most)
 
@@ -64,13 +64,13 @@ def test_pieces_are_shared_evenly(most: int) -> None:
 def test_shares_are_added_up(kinds: int, columns: int, count: int) -> None:
     shares = torch.randint(-99, 99, (kinds, count, columns)).float()
     out = torch.empty(kinds, columns)
-    module("shares").sums_of(kinds, columns, count).add(out, shares)
+    module("common.shares").sums_of(kinds, columns, count).add(out, shares)
     assert torch.equal(out, shares.sum(1))
 
 
 @pytest.mark.gpu
 def test_recorded_sums_are_replayed_beside_others() -> None:
-    columns, memory = module("columns"), module("shares").MEMORY
+    columns, memory = module("columns"), module("common.shares").MEMORY
     x = torch.randn(4096, 768, device="cuda")
     expected = columns.column_sums(x, 768)
     torch.cuda.synchronize()

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from onnxtrain.kernels.fast import scratch
+from onnxtrain.kernels.fast.common import scratch
 
 CPU = torch.device("cpu")
 

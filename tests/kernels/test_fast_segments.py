@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +25,11 @@ SMALL: dict[str, dict[str, Any]] = {
 """Sizes by which a few indices are many for an interpreter."""
 
 
+def piece(name: str) -> ModuleType:
+    """A module of the gradient of Gather."""
+    return module(f"gather.{name}")
+
+
 def use(
     monkeypatch: pytest.MonkeyPatch, device: str, ranked: bool = False, **others: object
 ) -> None:
@@ -33,19 +38,19 @@ def use(
     Few indices are sorted as many are, unless they are to be ``ranked``.
     """
     if not ranked:
-        monkeypatch.setattr(module("ranking"), "MOST", 0)
+        monkeypatch.setattr(piece("ranking"), "MOST", 0)
     for cached, users in (
         ("plan_of", ("sorting", "crowded")),
         ("span_of", ("segments", "crowded")),
     ):
-        plain = inspect.unwrap(getattr(module(users[0]), cached))
+        plain = inspect.unwrap(getattr(piece(users[0]), cached))
         for name in users:
-            monkeypatch.setattr(module(name), cached, plain)
+            monkeypatch.setattr(piece(name), cached, plain)
     for name, values in SMALL.items() if device == "cpu" else ():
         for constant, value in values.items():
-            monkeypatch.setattr(module(name), constant, value)
+            monkeypatch.setattr(piece(name), constant, value)
     for constant, value in others.items():
-        monkeypatch.setattr(module("sorting"), constant, value)
+        monkeypatch.setattr(piece("sorting"), constant, value)
 
 
 def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
@@ -53,7 +58,7 @@ def drawn(*shape: int, device: str, dtype: str) -> torch.Tensor:
 
 
 def test_long_runs_are_cut_into_few_parts() -> None:
-    span = module("runs").span_of
+    span = piece("runs").span_of
     assert [span(16384, 50304), span(65536, 50304)] == [64, 128]
     assert [span(65536, 2), span(1 << 22, 50304)] == [256, 2048]
 
@@ -98,16 +103,16 @@ def test_sums_of_rows_with_the_same_index(
     index = torch.randint(0, max(1, rows - 2), (count,)).to(device)
     values = drawn(len(index), columns, device=device, dtype=dtype)
     true = sums(index, values, rows)
-    ours = module("segments").sum_rows(index, values, rows)
+    ours = piece("segments").sum_rows(index, values, rows)
     near(ours, true)
     base = drawn(rows, columns, device=device, dtype=dtype)
-    near(module("segments").sum_rows(index, values, rows, base.clone()), base.double() + true)
-    assert torch.equal(ours, module("segments").sum_rows(index - rows, values, rows))
+    near(piece("segments").sum_rows(index, values, rows, base.clone()), base.double() + true)
+    assert torch.equal(ours, piece("segments").sum_rows(index - rows, values, rows))
 
 
 def by_slots(index: torch.Tensor, values: torch.Tensor, rows: int) -> torch.Tensor:
     out = values.new_full((rows, values.shape[1]), float("nan"))
-    module("slots").sum_rows(index, values, out)
+    piece("slots").sum_rows(index, values, out)
     return out
 
 
@@ -136,9 +141,9 @@ def test_slots_have_the_order_of_a_sort(
     index = torch.arange(21).repeat_interleave(each)[torch.randperm(int(each.sum()))].to(device)
     values = drawn(len(index), 70, device=device, dtype=dtype)
     use(monkeypatch, device)
-    monkeypatch.setattr(module("runs"), "SPAN", 64)
-    monkeypatch.setattr(module("runs"), "CHUNK", 16)
-    assert torch.equal(by_slots(index, values, 30), module("segments").sum_rows(index, values, 30))
+    monkeypatch.setattr(piece("runs"), "SPAN", 64)
+    monkeypatch.setattr(piece("runs"), "CHUNK", 16)
+    assert torch.equal(by_slots(index, values, 30), piece("segments").sum_rows(index, values, 30))
 
 
 @in_two_types
@@ -149,8 +154,8 @@ def test_tallies_are_left_at_zero(
     """For the next call, whether or not a row had too few slots."""
     use(monkeypatch, device)
     kept = torch.zeros(16 + 40, dtype=torch.int32, device=device)
-    monkeypatch.setattr(module("slots"), "TALLIES", SimpleNamespace(of=lambda *_: kept))
-    monkeypatch.setattr(module("runs"), "CHUNK", 4)
+    monkeypatch.setattr(piece("slots"), "TALLIES", SimpleNamespace(of=lambda *_: kept))
+    monkeypatch.setattr(piece("runs"), "CHUNK", 4)
     by_slots(
         torch.arange(100, device=device) // most, drawn(100, 8, device=device, dtype=dtype), 40
     )
@@ -159,7 +164,7 @@ def test_tallies_are_left_at_zero(
 
 def test_tallies_of_a_call_that_fails_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, "cpu")
-    slots, forgotten = module("slots"), []
+    slots, forgotten = piece("slots"), []
     monkeypatch.setattr(slots.TALLIES, "forget", lambda: forgotten.append(True))
 
     def full(*_: torch.Tensor) -> None:
@@ -174,7 +179,7 @@ def test_tallies_of_a_call_that_fails_are_not_used_again(monkeypatch: pytest.Mon
 @pytest.mark.gpu
 def test_recorded_launches_have_zeros_of_their_own() -> None:
     """Those that were made before, if there are any; an ordinary call has others."""
-    tallies, device = module("slots").Tallies(), torch.device("cuda", 0)
+    tallies, device = piece("slots").Tallies(), torch.device("cuda", 0)
     shared = tallies.of(100, device)
     assert tallies.of(100, device) is shared
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -186,7 +191,7 @@ def test_recorded_launches_have_zeros_of_their_own() -> None:
 
 def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) -> None:
     """But now and then one looks again; never where they did not, and not for other kinds."""
-    slots, index, device = module("slots"), torch.zeros(100), torch.device("cpu")
+    slots, index, device = piece("slots"), torch.zeros(100), torch.device("cpu")
     monkeypatch.setattr(slots, "TURNS", 3)
     monkeypatch.setattr(slots, "RARE_TURNS", 5)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -210,7 +215,7 @@ def test_slots_are_tried_where_they_sufficed(monkeypatch: pytest.MonkeyPatch) ->
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sums that are made by slots from now on, of which nothing is known yet."""
-    slots, used = module("slots"), []
+    slots, used = piece("slots"), []
     kinds, add = slots.Kinds(), slots.sum_rows
     monkeypatch.setattr(slots, "suffice", kinds.suffice)
     monkeypatch.setattr(slots, "look", kinds.look)
@@ -228,15 +233,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_device_says_whether_slots_suffice(
     most: int, uses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module("slots"), "TURNS", 3)
+    monkeypatch.setattr(piece("slots"), "TURNS", 3)
     used = counted(monkeypatch)
     values = torch.randn(20000, 96, device="cuda")
     index = torch.randperm(50000, device="cuda")[:20000] % most
-    first, found = module("segments").sum_rows(index, values, 50000), [0]
+    first, found = piece("segments").sum_rows(index, values, 50000), [0]
     near(first, sums(index, values, 50000))
     for _ in uses[1:]:
         torch.cuda.synchronize()
-        assert torch.equal(first, module("segments").sum_rows(index, values, 50000))
+        assert torch.equal(first, piece("segments").sum_rows(index, values, 50000))
         found.append(len(used))
     assert found == uses
 
@@ -244,8 +249,8 @@ def test_the_device_says_whether_slots_suffice(
 @pytest.mark.gpu
 def test_an_old_answer_holds_until_there_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that the host makes before the device has looked again do as those before."""
-    monkeypatch.setattr(module("slots"), "TURNS", 3)
-    used, segments = counted(monkeypatch), module("segments")
+    monkeypatch.setattr(piece("slots"), "TURNS", 3)
+    used, segments = counted(monkeypatch), piece("segments")
     values = torch.randn(20000, 96, device="cuda")
     index = torch.randperm(50000, device="cuda")[:20000]
     segments.sum_rows(index, values, 50000)
@@ -262,11 +267,11 @@ def test_recorded_slots_were_used_before(monkeypatch: pytest.MonkeyPatch) -> Non
     values = torch.randn(20000, 96, device="cuda")
     index = torch.randperm(50000, device="cuda")[:20000]
     for turn in range(3):
-        ours = module("segments").sum_rows(index, values, 50000)
+        ours = piece("segments").sum_rows(index, values, 50000)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            recorded = module("segments").sum_rows(index, values, 50000)
+            recorded = piece("segments").sum_rows(index, values, 50000)
         assert len(used) == 2 * turn
         for _ in range(2):
             recorded.fill_(float("nan"))
@@ -286,11 +291,11 @@ def test_indices_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, device, ranked)
-    monkeypatch.setattr(module("segments"), "COUNTED", counted)
+    monkeypatch.setattr(piece("segments"), "COUNTED", counted)
     index = torch.randint(-rows, rows, (100,)).to(device)
     ascending, positions = (index % rows).sort(stable=True)
     cleared = torch.ones(rows, 2, device=device, dtype=getattr(torch, dtype))
-    found = module("segments")._in_order(index, rows, cleared, 21, 1)
+    found = piece("segments")._in_order(index, rows, cleared, 21, 1)
     assert torch.equal(found.words[:100], (ascending << 32) | positions)
     assert not found.numbers[:21].any()
     absent = torch.ones(rows, dtype=torch.bool, device=device)
@@ -312,21 +317,21 @@ def test_many_rows_repeat_bit_for_bit(count: int, rows: int, dtype: str) -> None
     # what the sums get next has no number in it
     spoil = functools.partial(torch.full, (rows, 96), math.nan, device="cuda", dtype=values.dtype)
     spoil()
-    ours = module("segments").sum_rows(index, values, rows)
+    ours = piece("segments").sum_rows(index, values, rows)
     scale = float(true.abs().max())
     width = {"float32": 1e-5, "bfloat16": 8e-3}[dtype]
     assert float((ours.double() - true).abs().max()) <= width * scale
     for _ in range(10):
         spoil()
-        assert torch.equal(ours, module("segments").sum_rows(index, values, rows))
-    assert not module("counters").ZEROS.of(index.device).any()
+        assert torch.equal(ours, piece("segments").sum_rows(index, values, rows))
+    assert not module("common.counters").ZEROS.of(index.device).any()
 
 
 @pytest.mark.gpu
 def test_every_index_may_be_the_same() -> None:
     """All digits of 65,536 indices are equal: one more than half a word of a table holds."""
     index = torch.full((1 << 16,), 77, device="cuda")
-    ours = module("segments").sum_rows(index, torch.ones(1 << 16, 8, device="cuda"), 50304)
+    ours = piece("segments").sum_rows(index, torch.ones(1 << 16, 8, device="cuda"), 50304)
     assert ours[77].eq(1 << 16).all()
     assert int(ours.count_nonzero()) == 8
 
@@ -336,10 +341,10 @@ def test_every_index_may_be_the_same() -> None:
 def test_recorded_sums_are_those_of_a_call(count: int) -> None:
     index = torch.randint(0, 5000, (count,), device="cuda")
     values = torch.randn(count, 256, device="cuda")
-    ours = module("segments").sum_rows(index, values, 5000)
+    ours = piece("segments").sum_rows(index, values, 5000)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        recorded = module("segments").sum_rows(index, values, 5000)
+        recorded = piece("segments").sum_rows(index, values, 5000)
     for _ in range(3):
         recorded.fill_(float("nan"))
         graph.replay()

@@ -182,7 +182,7 @@ def test_shapes_that_are_not_taken() -> None:
         takes = module(name).takes
         assert takes(torch.empty(4, 5), -1) and not takes(torch.empty(4, 5), 2)
         assert not takes(torch.empty(4, 0), 1) and not takes(torch.empty((1, 1 << 21)), 1)
-    fits = module("exchange").fits
+    fits = module("common.exchange").fits
     large = torch.empty(1 << 22)
     assert fits(1, torch.empty(3), 1) and fits(4, large, 4)
     assert not fits(5, large, 4) and not fits(2, large, 1) and not fits(2, large[1:], 4)
@@ -190,7 +190,7 @@ def test_shapes_that_are_not_taken() -> None:
 
 def test_ever_new_axes_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel is compiled for each."""
-    axis = module("axis")
+    axis = module("common.axis")
     monkeypatch.setattr(axis, "_SHAPES", set())
     monkeypatch.setattr(axis, "MOST_SHAPES", 2)
     takes = module("softmax").takes

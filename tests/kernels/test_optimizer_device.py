@@ -110,7 +110,7 @@ def test_one_launch_updates_all(device: str, decays: tuple[float, float]) -> Non
 
 
 def test_layouts_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunked = triton_module("chunks")
+    chunked = triton_module("common.chunks")
     monkeypatch.setattr(chunked, "MOST_LAYOUTS", 2)
     for name in ("_tables", "_cuts"):
         monkeypatch.setattr(chunked, name, type(chunked._cuts)())
@@ -124,7 +124,7 @@ def test_layouts_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_tensors_that_lie_well_are_laid_out() -> None:
-    chunked = triton_module("chunks")
+    chunked = triton_module("common.chunks")
     room = torch.zeros(4, 8)
     assert chunked.laid([room[0], room[1]], [room[2], room[3]]) is not None
     assert chunked.laid([room[0]], [room[2][1:]]) is None, "not where wide loads may begin"
@@ -192,7 +192,7 @@ def triton_module(name: str) -> Any:
 @pytest.mark.parametrize("size", [(1 << 31) + 1024, 1 << 33])
 def test_the_first_chunk_of_a_tensor_that_32_bits_do_not_count(size: int) -> None:
     """Stacked weights of experts have as many elements; here there is memory for one chunk."""
-    many, chunked = triton_module("many"), triton_module("chunks")
+    many, chunked = triton_module("many"), triton_module("common.chunks")
     weights, gradients = torch.zeros(chunked.CHUNK), torch.ones(chunked.CHUNK)
     table = torch.tensor([weights.data_ptr(), gradients.data_ptr()])
     kind = chunked.KINDS[torch.float32]

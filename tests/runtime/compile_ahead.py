@@ -20,7 +20,7 @@ import triton
 from triton.runtime.jit import JITFunction
 
 from kernels.compile_for import calls, stand_in
-from onnxtrain.kernels.fast import ahead, launcher
+from onnxtrain.kernels.fast.common import ahead, launcher
 
 
 def main() -> None:

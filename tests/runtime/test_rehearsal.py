@@ -280,7 +280,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], lis
     """Forgets every kernel; gives the list of those that are compiled from then on."""
     import triton
 
-    from onnxtrain.kernels.fast.compiled import Compiled
+    from onnxtrain.kernels.fast.common.compiled import Compiled
 
     def forget(number: int) -> list[Any]:
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / str(number)))

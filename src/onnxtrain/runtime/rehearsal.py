@@ -99,7 +99,7 @@ def offered(
             waiting = False
             rehearse(step, arguments, device, generators, threads)
 
-    with fast.load("ahead").noticing(compiled):
+    with fast.load("common.ahead").noticing(compiled):
         yield
 
 
@@ -115,7 +115,7 @@ def rehearse(
     try:
         with (
             warnings.catch_warnings(),
-            fast.load("ahead").compiling(threads),
+            fast.load("common.ahead").compiling(threads),
             Imitated(device),
         ):
             warnings.simplefilter("ignore")

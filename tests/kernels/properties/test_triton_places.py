@@ -88,7 +88,7 @@ def test_rows_added_at_indices(
     """Equal and negative ones, to rows that are there or to none."""
     with pytest.MonkeyPatch.context() as patch:
         use(patch, "cpu")
-        patch.setitem(module("segments").COLUMNS, kind.itemsize, 16)
+        patch.setitem(module("gather.segments").COLUMNS, kind.itemsize, 16)
         values = data.draw(drawn(count, columns, kind=kind))
         base = data.draw(drawn(rows, columns, kind=kind)) if based else None
         generator = torch.Generator().manual_seed(seed)
@@ -102,7 +102,7 @@ def test_rows_added_at_indices(
 
         given = place(at.to(index), 0).tensor, values, rows
         into = None if base is None else base.clone()
-        add = module("segments").sum_rows
+        add = module("gather.segments").sum_rows
         beside(lambda: add(*given, into), reference, (values, base), kind)
 
 

@@ -28,8 +28,8 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     of_channel,
     store_statistics,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power, strip
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power, strip
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 PARTS, ELEMENTS, WARPS = 512, 4096, 8

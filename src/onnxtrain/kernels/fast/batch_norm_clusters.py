@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import product
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
@@ -27,10 +26,11 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_held,
     write_held_grad,
 )
-from onnxtrain.kernels.fast.cluster import InClusters, largest
-from onnxtrain.kernels.fast.cluster_pairs import opened, swapped
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import both_sums, cdiv, multiprocessors, power, warps
+from onnxtrain.kernels.fast.common.approx import product
+from onnxtrain.kernels.fast.common.cluster import InClusters, largest
+from onnxtrain.kernels.fast.common.cluster_pairs import opened, swapped
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import both_sums, cdiv, multiprocessors, power, warps
 
 CHANNELS = 16
 """Channels of a program."""

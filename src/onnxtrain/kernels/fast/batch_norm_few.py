@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import product
 from onnxtrain.kernels.fast.batch_norm_steps import (
     Running,
     before,
@@ -25,8 +24,9 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_held,
     write_held_grad,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power, warps
+from onnxtrain.kernels.fast.common.approx import product
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power, warps
 
 MOST = 16384
 """Elements that a program holds."""

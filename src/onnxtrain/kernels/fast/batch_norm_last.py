@@ -17,7 +17,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import widened
 from onnxtrain.kernels.fast.batch_norm_steps import (
     forward_line,
     grad_line,
@@ -26,9 +25,17 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_grad,
     write_line,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
-from onnxtrain.kernels.fast.rows import LANES, REGISTERS
+from onnxtrain.kernels.fast.common.approx import widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import (
+    cdiv,
+    multiprocessors,
+    places,
+    power,
+    store_sums,
+    strip,
+)
+from onnxtrain.kernels.fast.common.rows import LANES, REGISTERS
 
 LINE = 128
 """Bytes of a line of the cache; no strip is cut narrower."""

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import widened
 from onnxtrain.kernels.fast.batch_norm_steps import (
     forward_line,
     grad_line,
@@ -21,8 +20,9 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     write_grad,
     write_line,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors
+from onnxtrain.kernels.fast.common.approx import widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors
 
 
 @dataclasses.dataclass(frozen=True)

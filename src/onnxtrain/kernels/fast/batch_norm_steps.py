@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import widened
+from onnxtrain.kernels.fast.common.approx import widened
 
 
 class Running(NamedTuple):

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.chunks import KINDS, pointer_to, table_of
-from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.common.chunks import KINDS, pointer_to, table_of
+from onnxtrain.kernels.fast.common.compiled import Compiled
 from onnxtrain.kernels.lasting import keep
 from onnxtrain.kernels.rehearsal import rehearsing
 

@@ -11,11 +11,11 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import dropout
-from onnxtrain.kernels.fast.approx import reciprocal, widened
-from onnxtrain.kernels.fast.axis import LONGEST_ROW_OF_ONE
-from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.common.approx import reciprocal, widened
+from onnxtrain.kernels.fast.common.axis import LONGEST_ROW_OF_ONE
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.dropout import as_bytes, kept_of
-from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.softmax_steps import finite, raised
 
 TOGETHER = 1024

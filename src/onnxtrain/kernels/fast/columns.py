@@ -16,13 +16,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import rounded, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, places, power, store_sums, strip
+from onnxtrain.kernels.fast.common.approx import rounded, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce
+from onnxtrain.kernels.fast.common.launch import (
+    cdiv,
+    multiprocessors,
+    places,
+    power,
+    store_sums,
+    strip,
+)
+from onnxtrain.kernels.fast.common.rows import LANES, REGISTERS, evenly
+from onnxtrain.kernels.fast.common.shares import MEMORY, Sums, sums_of
 from onnxtrain.kernels.fast.pointwise import gelu_slope
-from onnxtrain.kernels.fast.rows import LANES, REGISTERS, evenly
-from onnxtrain.kernels.fast.shares import MEMORY, Sums, sums_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,11 +18,11 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.cluster import InClusters, largest, opened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.exchange import board, turn
-from onnxtrain.kernels.fast.held import (
+from onnxtrain.kernels.fast.common.cluster import InClusters, largest, opened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.exchange import board, turn
+from onnxtrain.kernels.fast.common.held import (
     chunk,
     ends_of,
     of_all,
@@ -31,8 +31,8 @@ from onnxtrain.kernels.fast.held import (
     top_and_total,
     unshared,
 )
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.labels import Labels, reduced, total_weight, weights_at
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 
 LOG_PROB, GRADIENT, GRADIENT_OF_LOG_PROB = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 COUNTED_BY_EACH = 1024

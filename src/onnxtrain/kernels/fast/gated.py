@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import sigmoid, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.common.approx import sigmoid, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power
+from onnxtrain.kernels.fast.common.rows import LANES, VECTOR
 from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, FEW_BLOCK, WARPS, gelu_slope, gelu_value
-from onnxtrain.kernels.fast.rows import LANES, VECTOR
 
 
 @triton.jit

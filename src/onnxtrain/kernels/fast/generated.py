@@ -19,8 +19,8 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels import fast
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv
 
 BLOCK, WARPS = {2: 1024, 4: 512}, 4
 """Elements of a program, by the bytes of one, and its warps."""

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import NATIVE, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, whole_blocks
+from onnxtrain.kernels.fast.common.approx import NATIVE, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, whole_blocks
 
 GROUPS, FEW_GROUPS, WARPS = {2: 256, 4: 128}, 128, 4
 """Groups of a program, by the bytes of a number, of one of a small tensor, and warps of each."""

@@ -15,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import group_norm_last
-from onnxtrain.kernels.fast.approx import inverse_root, product
-from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.common.approx import inverse_root, product
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import power
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
-from onnxtrain.kernels.fast.launch import power
 
 TILE = 4096
 """Elements of a tile."""

@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import inverse_root, product
-from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.common.approx import inverse_root, product
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.group_norm_steps import activated, before_activation, gone_on
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
 
 SMALLEST = 1 << 20
 """Elements from which on three launches are faster than one."""

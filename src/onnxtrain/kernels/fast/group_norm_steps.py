@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.approx import product
+from onnxtrain.kernels.fast.common.approx import product
 from onnxtrain.kernels.fast.pointwise import gelu_slope, gelu_value
 
 

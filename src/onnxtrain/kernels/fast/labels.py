@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce, right_behind, wait
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce, right_behind, wait
+from onnxtrain.kernels.fast.common.launch import power
 
 
 @triton.jit

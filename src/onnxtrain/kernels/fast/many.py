@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import chunks as laid_out
-from onnxtrain.kernels.fast.chunks import Tensors, laid, place, pointer_to, read, write
-from onnxtrain.kernels.fast.compiled import Compiled
+from onnxtrain.kernels.fast.common import chunks as laid_out
+from onnxtrain.kernels.fast.common.chunks import Tensors, laid, place, pointer_to, read, write
+from onnxtrain.kernels.fast.common.compiled import Compiled
 from onnxtrain.kernels.fast.many_norms import all_finite, clip, factor, norm
 
 Number = float | Tensor

@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import chunks as laid_out
 from onnxtrain.kernels.fast.adam import correction, divisor
-from onnxtrain.kernels.fast.approx import NATIVE, rounded
-from onnxtrain.kernels.fast.chunks import (
+from onnxtrain.kernels.fast.common import chunks as laid_out
+from onnxtrain.kernels.fast.common.approx import NATIVE, rounded
+from onnxtrain.kernels.fast.common.chunks import (
     Part,
     chunks_of,
     piece_of,
@@ -27,9 +27,9 @@ from onnxtrain.kernels.fast.chunks import (
     read,
     write,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.launch import both_sums
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.launch import both_sums
 
 RATE_CHUNK, RATE_WARPS = 8192, 32
 """Sums of so many chunks are under way at once: a large tensor has tens of thousands of them."""

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import chunks as laid_out
-from onnxtrain.kernels.fast.chunks import (
+from onnxtrain.kernels.fast.common import chunks as laid_out
+from onnxtrain.kernels.fast.common.chunks import (
     Part,
     Tensors,
     laid,
@@ -20,9 +20,9 @@ from onnxtrain.kernels.fast.chunks import (
     read_any,
     write,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.launch import power
 
 ROOT_CHUNK, ROOT_WARPS = 16384, 16
 """Sums of so many chunks are under way at once."""

@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import inverse_root, product, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power, warps
-from onnxtrain.kernels.fast.rows import LANES, VECTOR, nothing
+from onnxtrain.kernels.fast.common.approx import inverse_root, product, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power, warps
+from onnxtrain.kernels.fast.common.rows import LANES, VECTOR, nothing
 
 WIDEST = 16384
 TOGETHER = 2048

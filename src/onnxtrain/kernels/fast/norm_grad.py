@@ -15,11 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.approx import rounded, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce
-from onnxtrain.kernels.fast.launch import row_sums, shared_memory
-from onnxtrain.kernels.fast.rows import (
+from onnxtrain.kernels.fast.common.approx import rounded, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce
+from onnxtrain.kernels.fast.common.launch import row_sums, shared_memory
+from onnxtrain.kernels.fast.common.rows import (
     Launch,
     Tile,
     chunk,
@@ -29,7 +29,7 @@ from onnxtrain.kernels.fast.rows import (
     vector,
     zeros,
 )
-from onnxtrain.kernels.fast.shares import MEMORY, Sums, sums_of
+from onnxtrain.kernels.fast.common.shares import MEMORY, Sums, sums_of
 
 WIDEST = 16384
 LAUNCHES = {

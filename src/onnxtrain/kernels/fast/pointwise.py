@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import normal_below, reciprocal, sigmoid, two_to, widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv
+from onnxtrain.kernels.fast.common.approx import normal_below, reciprocal, sigmoid, two_to, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv
 
 BLOCK, BIASED_BLOCK = {2: 1024, 4: 512}, {2: 2048, 4: 512}
 """Elements of a program, by the bytes of one: 16 bytes a thread. For a value with a bias, whose

@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import pool_squares
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.pool_squares import MOST_WINDOWS, share
 
 TILE, WARPS = 512, 4

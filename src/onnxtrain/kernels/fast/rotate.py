@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import widened
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.common.approx import widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power
 
 TOGETHER = 1024
 """Elements of a half that a program has."""

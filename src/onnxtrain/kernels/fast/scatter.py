@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power
-from onnxtrain.kernels.fast.shared import (
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power
+from onnxtrain.kernels.fast.common.shared import (
     MOST_WORDS,
     add,
     add_some,
@@ -26,7 +26,7 @@ from onnxtrain.kernels.fast.shared import (
     reserve,
     word,
 )
-from onnxtrain.kernels.fast.whole import bits_of, exponent, joined, split
+from onnxtrain.kernels.fast.common.whole import bits_of, exponent, joined, split
 
 PART = MOST_WORDS // 3
 """Places of a row whose sums a program keeps in shared memory."""

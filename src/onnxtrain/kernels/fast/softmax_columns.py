@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import unchanged, widened
-from onnxtrain.kernels.fast.cluster import InClusters, largest
-from onnxtrain.kernels.fast.cluster_pairs import opened, swapped
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.common.approx import unchanged, widened
+from onnxtrain.kernels.fast.common.cluster import InClusters, largest
+from onnxtrain.kernels.fast.common.cluster_pairs import opened, swapped
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 
 WIDTH = 64

@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import softmax_columns, softmax_shifted
-from onnxtrain.kernels.fast.approx import unchanged, widened
-from onnxtrain.kernels.fast.axis import (
+from onnxtrain.kernels.fast.common.approx import unchanged, widened
+from onnxtrain.kernels.fast.common.axis import (
     LONGEST_ROW_OF_ONE,
     extent,
     one_of_few,
@@ -26,8 +26,8 @@ from onnxtrain.kernels.fast.axis import (
     tile_warps,
     whole_rows,
 )
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import (
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.exchange import (
     board,
     collect,
     entered,
@@ -36,8 +36,8 @@ from onnxtrain.kernels.fast.exchange import (
     of_row,
     turn,
 )
-from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
-from onnxtrain.kernels.fast.parted import Parted
+from onnxtrain.kernels.fast.common.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.common.parted import Parted
 from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 
 TOGETHER = 1024

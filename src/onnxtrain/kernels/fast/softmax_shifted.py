@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import product, unchanged, widened
-from onnxtrain.kernels.fast.axis import Parts, strewn
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import entered, of_row
-from onnxtrain.kernels.fast.held import ends_of
-from onnxtrain.kernels.fast.launch import cdiv, power, spread, warps
-from onnxtrain.kernels.fast.parted import Parted
+from onnxtrain.kernels.fast.common.approx import product, unchanged, widened
+from onnxtrain.kernels.fast.common.axis import Parts, strewn
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.exchange import entered, of_row
+from onnxtrain.kernels.fast.common.held import ends_of
+from onnxtrain.kernels.fast.common.launch import cdiv, power, spread, warps
+from onnxtrain.kernels.fast.common.parted import Parted
 from onnxtrain.kernels.fast.softmax_steps import (
     all_joined,
     finite,

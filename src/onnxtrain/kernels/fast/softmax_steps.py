@@ -5,8 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.approx import LOG2_E, log_two, reciprocal, two_to, unchanged, widened
-from onnxtrain.kernels.fast.exchange import joined
+from onnxtrain.kernels.fast.common.approx import (
+    LOG2_E,
+    log_two,
+    reciprocal,
+    two_to,
+    unchanged,
+    widened,
+)
+from onnxtrain.kernels.fast.common.exchange import joined
 
 LN_2 = tl.constexpr(0.6931471805599453)
 

@@ -13,11 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import rounded, widened
 from onnxtrain.kernels.fast.columns import WRITING, in_whole_strips, strips_of
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce
-from onnxtrain.kernels.fast.shares import MEMORY
+from onnxtrain.kernels.fast.common.approx import rounded, widened
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce
+from onnxtrain.kernels.fast.common.shares import MEMORY
 
 MOST_PARTS = 4
 

@@ -131,8 +131,9 @@ def _updated(
     sizes, *others = [tuple(map(Tensor.numel, items)) for items in lists]
     if weights[0].dtype is not torch.float32 or 0 in sizes or {*others} != {sizes}:
         return []
-    many, flat = fast.load("many_lamb"), fast.load("flat").Flat.of(weights)
-    part, fixed = fast.load("chunks").part_of(lists, sizes, flat.starts), _fixed(forms, device)
+    many, flat = fast.load("many_lamb"), fast.load("common.flat").Flat.of(weights)
+    part = fast.load("common.chunks").part_of(lists, sizes, flat.starts)
+    fixed = _fixed(forms, device)
     if part is None or fixed is None:
         return []
     wholes = [torch.empty(flat.length, dtype=t[0].dtype, device=device) for t in lists]

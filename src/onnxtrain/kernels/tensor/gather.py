@@ -72,7 +72,7 @@ def gather_grad(shape: list[int], indices: Tensor, dy: Tensor, *, axis: int = 0)
         )
     if outer == 1 and fast.ready(dy):
         places = indices.reshape(-1).contiguous()
-        total: Tensor = fast.load("segments").sum_rows(places, dy.view(-1, inner), size)
+        total: Tensor = fast.load("gather.segments").sum_rows(places, dy.view(-1, inner), size)
         return total.view(shape)
     rows = dy.reshape(outer, indices.numel(), inner).transpose(0, 1)
     total = sum_rows(
@@ -98,7 +98,7 @@ def gather_grad_add(
     if out is not None and fast.ready(dy, out) and indices.numel() > 1:
         places, width = indices.reshape(-1).contiguous(), math.prod(base.shape[1:])
         rows = out.view(base.shape[0], width)
-        fast.load("segments").sum_rows(places, dy.view(-1, width), len(rows), rows)
+        fast.load("gather.segments").sum_rows(places, dy.view(-1, width), len(rows), rows)
         return out
     rows = gather_grad(list(base.shape), indices, dy)
     total = widen(base) + rows

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.runtime import driver
 
-from onnxtrain.kernels.fast.launch import multiprocessors
+from onnxtrain.kernels.fast.common.launch import multiprocessors
 
 LARGEST = 16
 """Programs of a cluster."""

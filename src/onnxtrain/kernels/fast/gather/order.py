@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.counters import meet
+from onnxtrain.kernels.fast.common.counters import meet
 
 HELD, HALF = tl.constexpr(128), tl.constexpr(1 << 15)
 """Most blocks whose counts are added up at once, and indices whose count fits into half a word."""

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
 
 LANES = 32
 VECTOR = 16

@@ -11,12 +11,12 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.counters import come, leave
-from onnxtrain.kernels.fast.early import announce
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
-from onnxtrain.kernels.fast.order import put_in_order
-from onnxtrain.kernels.fast.scratch import MEMORY
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.counters import come, leave
+from onnxtrain.kernels.fast.common.early import announce
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
+from onnxtrain.kernels.fast.common.scratch import MEMORY
+from onnxtrain.kernels.fast.gather.order import put_in_order
 
 DIGIT = 6
 """At most so many bits of an index are looked at together."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.launcher import compile_both
+from onnxtrain.kernels.fast.common.launcher import compile_both
 from onnxtrain.kernels.rehearsal import rehearsing, request
 
 MOST_KINDS = 1024

@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.launch import cdiv, power
-from onnxtrain.kernels.fast.scratch import Memory
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.launch import cdiv, power
+from onnxtrain.kernels.fast.common.scratch import Memory
 
 FEW = 2048
 """Sums that are made in narrow strips, so that more programs make them."""

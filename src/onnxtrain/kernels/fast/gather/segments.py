@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import ranking, runs, slots
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.launch import cdiv, power
-from onnxtrain.kernels.fast.runs import add_runs, span_of
-from onnxtrain.kernels.fast.sorting import Sorted, in_order, zero_rows
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.launch import cdiv, power
+from onnxtrain.kernels.fast.gather import ranking, runs, slots
+from onnxtrain.kernels.fast.gather.runs import add_runs, span_of
+from onnxtrain.kernels.fast.gather.sorting import Sorted, in_order, zero_rows
 
 COLUMNS, WARPS = {2: 1024, 4: 256}, {2: 4, 4: 2}
 """Columns and warps of a program, by the bytes of an element."""

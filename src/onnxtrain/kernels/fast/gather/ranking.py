@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.early import announce
-from onnxtrain.kernels.fast.launch import cdiv
-from onnxtrain.kernels.fast.order import END, wrapped
-from onnxtrain.kernels.fast.scratch import MEMORY
-from onnxtrain.kernels.fast.sorting import Sorted
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce
+from onnxtrain.kernels.fast.common.launch import cdiv
+from onnxtrain.kernels.fast.common.scratch import MEMORY
+from onnxtrain.kernels.fast.gather.order import END, wrapped
+from onnxtrain.kernels.fast.gather.sorting import Sorted
 
 MOST = 2048
 """Indices of which each can be compared with all others."""

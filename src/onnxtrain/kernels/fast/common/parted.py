@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from onnxtrain.kernels.fast.axis import Parts
-from onnxtrain.kernels.fast.cluster import InClusters
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.exchange import words_for
-from onnxtrain.kernels.fast.launch import power
+from onnxtrain.kernels.fast.common.axis import Parts
+from onnxtrain.kernels.fast.common.cluster import InClusters
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.exchange import words_for
+from onnxtrain.kernels.fast.common.launch import power
 
 
 class Parted:

@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.language.target_info import cuda_capability_geq
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.approx import NATIVE
+from onnxtrain.kernels.fast.common.approx import NATIVE
 
 CAPABILITY = (9, 0)
 """Of the first GPUs that know such launches."""

@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.approx import LOG2_E, product, two_to
-from onnxtrain.kernels.fast.axis import Parts
-from onnxtrain.kernels.fast.cluster import numbered, opened, swapped
-from onnxtrain.kernels.fast.launch import multiprocessors
-from onnxtrain.kernels.fast.scratch import Memory
+from onnxtrain.kernels.fast.common.approx import LOG2_E, product, two_to
+from onnxtrain.kernels.fast.common.axis import Parts
+from onnxtrain.kernels.fast.common.cluster import numbered, opened, swapped
+from onnxtrain.kernels.fast.common.launch import multiprocessors
+from onnxtrain.kernels.fast.common.scratch import Memory
 
 LEAST = 1 << 22
 """Elements below which a wait takes longer than torch."""

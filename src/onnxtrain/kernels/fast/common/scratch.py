@@ -11,7 +11,7 @@ from torch import Tensor
 from triton.runtime import driver
 
 from onnxtrain.kernels.fast import interpreted
-from onnxtrain.kernels.fast.counters import ZEROS
+from onnxtrain.kernels.fast.common.counters import ZEROS
 from onnxtrain.kernels.rehearsal import rehearsing
 
 Sizes = tuple[int, ...]

@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import runs
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.crowded import FRONT, sum_crowded
-from onnxtrain.kernels.fast.early import announce, right_behind, wait
-from onnxtrain.kernels.fast.launch import cdiv, power
-from onnxtrain.kernels.fast.order import wrapped
-from onnxtrain.kernels.fast.scratch import Memory, Sizes
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import announce, right_behind, wait
+from onnxtrain.kernels.fast.common.launch import cdiv, power
+from onnxtrain.kernels.fast.common.scratch import Memory, Sizes
+from onnxtrain.kernels.fast.gather import runs
+from onnxtrain.kernels.fast.gather.crowded import FRONT, sum_crowded
+from onnxtrain.kernels.fast.gather.order import wrapped
 from onnxtrain.kernels.rehearsal import rehearsing
 
 PLACED = 128

@@ -6,15 +6,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast import runs
-from onnxtrain.kernels.fast.compiled import Compiled
-from onnxtrain.kernels.fast.counters import leave, meet
-from onnxtrain.kernels.fast.early import right_behind, wait
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, power
-from onnxtrain.kernels.fast.order import put_in_order
-from onnxtrain.kernels.fast.runs import add_runs, span_of
-from onnxtrain.kernels.fast.scratch import MEMORY
-from onnxtrain.kernels.fast.sorting import REGISTERS, WARPS, in_steps, plan_of
+from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.counters import leave, meet
+from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
+from onnxtrain.kernels.fast.common.scratch import MEMORY
+from onnxtrain.kernels.fast.gather import runs
+from onnxtrain.kernels.fast.gather.order import put_in_order
+from onnxtrain.kernels.fast.gather.runs import add_runs, span_of
+from onnxtrain.kernels.fast.gather.sorting import REGISTERS, WARPS, in_steps, plan_of
 
 COLUMNS = {2: 1024, 4: 512}
 """Columns of a program, by the bytes of an element."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.approx import LOG2_E, NATIVE, product
-from onnxtrain.kernels.fast.exchange import of_row
+from onnxtrain.kernels.fast.common.approx import LOG2_E, NATIVE, product
+from onnxtrain.kernels.fast.common.exchange import of_row
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from typing import Any
 import triton
 from torch import Tensor
 
-from onnxtrain.kernels.fast.launcher import build, missing
+from onnxtrain.kernels.fast.common.launcher import build, missing
 from onnxtrain.kernels.rehearsal import asking, rehearsing
 
 

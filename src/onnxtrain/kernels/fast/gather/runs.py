@@ -12,7 +12,7 @@ import math
 import triton
 import triton.language as tl
 
-from onnxtrain.kernels.fast.launch import cdiv, power
+from onnxtrain.kernels.fast.common.launch import cdiv, power
 
 CHUNK, SPANS = 16, 2048
 """Rows whose runs a program adds up, and most spans after which runs are cut."""

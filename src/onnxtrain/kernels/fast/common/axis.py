@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.cluster import largest
-from onnxtrain.kernels.fast.launch import cdiv, multiprocessors, part_of, power, warps
+from onnxtrain.kernels.fast.common.cluster import largest
+from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, part_of, power, warps
 
 LONGEST_ROW_OF_ONE = 16384
 """Elements of the longest row that is one program's."""
