@@ -26,8 +26,8 @@ import torch
 
 from again import Again
 from onnxtrain import Trainer
-from onnxtrain.cli.differences import Differences
-from onnxtrain.cli.doubles import in_type
+from onnxtrain.cli.checking.differences import Differences
+from onnxtrain.cli.checking.doubles import in_type
 from onnxtrain.errors import GraphError, OnnxTrainError
 from onnxtrain.gradients.engine import can_carry_gradient
 from onnxtrain.graph.loading.load import load_model, load_source

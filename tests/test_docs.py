@@ -33,7 +33,8 @@ from typer.testing import CliRunner
 
 import onnxtrain
 from onnxtrain import errors
-from onnxtrain.cli import app, progress
+from onnxtrain.cli import app
+from onnxtrain.cli.fitting import progress
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.gradients import external, rules
 from onnxtrain.kernels.library import default_registry

@@ -23,10 +23,10 @@ import onnx
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from cli.small import classifier, samples
-from onnxtrain.cli.fit_options import BatchNormMode, Schedule
-from onnxtrain.cli.loop import Loop
-from onnxtrain.cli.preparing import prepare
-from onnxtrain.cli.progress import Display
+from onnxtrain.cli.fitting.fit_options import BatchNormMode, Schedule
+from onnxtrain.cli.fitting.loop import Loop
+from onnxtrain.cli.fitting.preparing import prepare
+from onnxtrain.cli.fitting.progress import Display
 from onnxtrain.formats.native import read_native
 
 INTERVAL = 2
@@ -63,7 +63,7 @@ def asked(name: str):
     import inspect
 
     from onnxtrain.cli import fit
-    from onnxtrain.cli.asked import asked as understood
+    from onnxtrain.cli.fitting.asked import asked as understood
 
     options = {
         key: parameter.default

@@ -43,7 +43,7 @@ def test_a_wrong_rule_is_found(monkeypatch):
 
 
 def test_a_wrong_kernel_is_found(monkeypatch):
-    from onnxtrain.cli import trials
+    from onnxtrain.cli.checking import trials
 
     kept = trials.evaluate
     monkeypatch.setattr(trials, "evaluate", lambda *args: [v + 1 for v in kept(*args)])

@@ -148,7 +148,7 @@ def test_a_continued_run_has_the_same_weights_figures_and_best_state(folder, cli
     """Killed after step 12, between checkpoints at 10 and 20, with records of later steps."""
     cli(*EVERYTHING, "whole.jsonl", "--steps", "30", "--out", "whole.onnx")
 
-    from onnxtrain.cli.loop import Loop
+    from onnxtrain.cli.fitting.loop import Loop
 
     kept = Loop._step
 

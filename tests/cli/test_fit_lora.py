@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from cli.small import samples
 from onnxtrain import Trainer
-from onnxtrain.cli.adapters import lora_of
+from onnxtrain.cli.fitting.adapters import lora_of
 from onnxtrain.errors import OnnxTrainError, OptionError
 from onnxtrain.formats.adapter import read_adapter
 from onnxtrain.graph.loading.load import load_source

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 import onnxtrain
 from cli.small import classifier, samples
 from cli.started import start
-from onnxtrain.cli import app, loop, processes, ranks
+from onnxtrain.cli import app
+from onnxtrain.cli.fitting import loop, processes, ranks
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.testing.processes import attempt_world, run_world

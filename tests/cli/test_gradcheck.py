@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.doubles import in_double, in_type
+from onnxtrain.cli.checking.doubles import in_double, in_type
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients import rules
 from onnxtrain.graph.prepare import prepare

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from onnxtrain.cli.charts import LEFT, WIDTH, chart, powers, ticks
-from onnxtrain.cli.events import EventFile, _checksum
+from onnxtrain.cli.fitting.charts import LEFT, WIDTH, chart, powers, ticks
+from onnxtrain.cli.fitting.events import EventFile, _checksum
 from onnxtrain.kernels.summary import _summary_class
 
 FIT = ("fit", "model.onnx", "--data", "data.npz", "--loss", "cross_entropy", "--device", "cpu")

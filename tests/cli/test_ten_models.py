@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "models"))
 from cli.ten_models import NAMES, SAMPLES, brought, torch_losses
 from onnxtrain import InferenceSession
 from onnxtrain.cli import app
-from onnxtrain.cli.loop import Loop
+from onnxtrain.cli.fitting.loop import Loop
 from onnxtrain.data import Batches, Order
 
 BATCH, EPOCHS = 8, 6

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from graph.text import proto
-from onnxtrain.cli.differences import Differences
+from onnxtrain.cli.checking.differences import Differences
 from onnxtrain.graph.prepare import prepare
 
 NODES = {

@@ -14,8 +14,8 @@ from onnx.backend.test.case.test_case import TestCase
 
 from onnx_backend.gradient_exclusions import INPUTS
 from onnx_backend.suite import cases, data_of, model_of
-from onnxtrain.cli.differences import Array, Differences
-from onnxtrain.cli.doubles import in_type
+from onnxtrain.cli.checking.differences import Array, Differences
+from onnxtrain.cli.checking.doubles import in_type
 from onnxtrain.errors import GraphError
 from onnxtrain.gradients.engine import can_carry_gradient
 from onnxtrain.graph.functions import inline_functions

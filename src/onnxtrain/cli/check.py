@@ -10,7 +10,7 @@ import typer
 from onnxtrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.trials import Trial
+    from onnxtrain.cli.checking.trials import Trial
     from onnxtrain.testing.case import Case
 
 
@@ -38,9 +38,9 @@ def check(
     The gradient rule of an operator is run, too, and compared with a central difference. Exits with
     1 if something is wrong.
     """
+    from onnxtrain.cli.checking.trials import examples, slopes
     from onnxtrain.cli.console import say
     from onnxtrain.cli.device import checked_device
-    from onnxtrain.cli.trials import examples, slopes
 
     if gradients not in ("some", "all", "none"):
         raise OptionError(f"--gradients is some, all or none, not '{gradients}'")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxtrain.cli.adapters import SUFFIX as ADAPTER_SUFFIX
-from onnxtrain.cli.adapters import targets
+from onnxtrain.cli.fitting.adapters import SUFFIX as ADAPTER_SUFFIX
+from onnxtrain.cli.fitting.adapters import targets
 from onnxtrain.errors import CheckpointError, OnnxTrainError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _check_apart(out: pathlib.Path, read: Iterable[pathlib.Path]) -> None:
 
 def _from_native(checkpoint: pathlib.Path, source: Source, out: pathlib.Path) -> list[pathlib.Path]:
     """Write the model, or the adapters and their model; gives the files."""
-    from onnxtrain.cli import adapters
+    from onnxtrain.cli.fitting import adapters
     from onnxtrain.formats.models import save_trained
     from onnxtrain.formats.native import read_native
     from onnxtrain.training.resume import LORA

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from onnxtrain.cli import adapters, paths
-from onnxtrain.cli import fit_options as options
-from onnxtrain.cli.stop import CLOSED
+from onnxtrain.cli.fitting import adapters, paths
+from onnxtrain.cli.fitting import fit_options as options
+from onnxtrain.cli.fitting.stop import CLOSED
 from onnxtrain.errors import SaveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onnxtrain.cli.asked import Run
-    from onnxtrain.cli.feeding import Feeding
-    from onnxtrain.cli.loop import Loop
-    from onnxtrain.cli.ranks import Ranks
+    from onnxtrain.cli.fitting.asked import Run
+    from onnxtrain.cli.fitting.feeding import Feeding
+    from onnxtrain.cli.fitting.loop import Loop
+    from onnxtrain.cli.fitting.ranks import Ranks
 
 
 def fit(
@@ -87,10 +87,10 @@ def fit(
     from there exactly as if it had not been stopped.
     """
     given = dict(locals())
-    from onnxtrain.cli import processes as started
-    from onnxtrain.cli.asked import asked
     from onnxtrain.cli.config import one_of
-    from onnxtrain.cli.ranks import connected
+    from onnxtrain.cli.fitting import processes as started
+    from onnxtrain.cli.fitting.asked import asked
+    from onnxtrain.cli.fitting.ranks import connected
 
     for name in ("context", "processes", "config"):
         del given[name]  # the values of a file are the defaults of the other options by now
@@ -105,8 +105,8 @@ def fit(
 
 def run(asked: Run, ranks: Ranks) -> None:
     """Prepare, train, and write the result; a stopped run leaves a checkpoint."""
-    from onnxtrain.cli.preparing import check_alike
-    from onnxtrain.cli.progress import display
+    from onnxtrain.cli.fitting.preparing import check_alike
+    from onnxtrain.cli.fitting.progress import display
 
     loop, fed = ranks.together(lambda: _prepared(asked, ranks))
     told = ranks.gather(loop.settings)
@@ -131,7 +131,7 @@ def run(asked: Run, ranks: Ranks) -> None:
 
 def _prepared(asked: Run, ranks: Ranks) -> tuple[Loop, Feeding]:
     """The loop and its data, where the run begins."""
-    from onnxtrain.cli.preparing import prepare
+    from onnxtrain.cli.fitting.preparing import prepare
 
     paths.check(asked)
     with _notes(ranks.first):
@@ -225,7 +225,7 @@ def _rescued(asked: Run, loop: Loop) -> str:
 
 def _write_about(asked: Run, loop: Loop) -> list[pathlib.Path]:
     """Write the page and the picture of a run; gives which."""
-    from onnxtrain.cli import report
+    from onnxtrain.cli.fitting import report
 
     written = []
     if asked.report is not None:

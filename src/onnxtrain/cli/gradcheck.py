@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.differences import Checked
+    from onnxtrain.cli.checking.differences import Checked
 
 
 def gradcheck(
@@ -47,10 +47,10 @@ def gradcheck(
     statistics of the batch, and compares the slope of every trainable parameter along random
     directions with a central difference. Exits with 1 if an error is above the bound.
     """
-    from onnxtrain.cli.checked_model import checked_model
+    from onnxtrain.cli.checking.checked_model import checked_model
+    from onnxtrain.cli.checking.differences import Differences
+    from onnxtrain.cli.checking.gradcheck_feeds import feeds_for
     from onnxtrain.cli.console import say
-    from onnxtrain.cli.differences import Differences
-    from onnxtrain.cli.gradcheck_feeds import feeds_for
     from onnxtrain.types import DataType
 
     dtype = DataType.FLOAT if single else DataType.DOUBLE

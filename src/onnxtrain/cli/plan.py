@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxtrain.cli import fit_options as options
+from onnxtrain.cli.fitting import fit_options as options
 from onnxtrain.errors import OnnxTrainError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _training(original: ir.Model, loss: str, optimizer: str, precision: str) -> 
     """Step and update as a trainer with default settings runs them."""
     import onnx_ir as ir
 
-    from onnxtrain.cli.losses import goal
+    from onnxtrain.cli.fitting.losses import goal
     from onnxtrain.errors import LossError
     from onnxtrain.graph.prepare import prepare
     from onnxtrain.training.build import build_optimizer, build_training, working_copy

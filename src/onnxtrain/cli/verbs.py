@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from onnxtrain.cli.console import fail
-from onnxtrain.cli.ranks import told_rank
+from onnxtrain.cli.fitting.ranks import told_rank
 from onnxtrain.cli.usage import UsageError, explained, unknown_verb
 from onnxtrain.errors import OnnxTrainError
 

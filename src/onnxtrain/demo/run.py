@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnxtrain.cli.feeding import accuracy
-from onnxtrain.cli.progress import Display, display
+from onnxtrain.cli.fitting.feeding import accuracy
+from onnxtrain.cli.fitting.progress import Display, display
 from onnxtrain.data import Batches, Order
 from onnxtrain.demo import digits
 from onnxtrain.demo.curves import Curves

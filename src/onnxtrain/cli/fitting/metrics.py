@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from onnxtrain.cli.losses import CLASSES, IGNORED, NUMBERS, TOKENS, YES_NO, Goal
+from onnxtrain.cli.fitting.losses import CLASSES, IGNORED, NUMBERS, TOKENS, YES_NO, Goal
+from onnxtrain.cli.fitting.ranks import Ranks
 from onnxtrain.cli.near import nearest
-from onnxtrain.cli.ranks import Ranks
 from onnxtrain.data import Batches
 from onnxtrain.errors import OptionError
 from onnxtrain.onnxblock.loss.token import token_input

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.cli.metrics import shown
-from onnxtrain.cli.progress import Display, finite
-from onnxtrain.cli.ranks import Ranks
-from onnxtrain.cli.recording import History, Recorder
-from onnxtrain.cli.stop import CLOSED, StopSignals
-from onnxtrain.cli.watch import Watch
+from onnxtrain.cli.fitting.metrics import shown
+from onnxtrain.cli.fitting.progress import Display, finite
+from onnxtrain.cli.fitting.ranks import Ranks
+from onnxtrain.cli.fitting.recording import History, Recorder
+from onnxtrain.cli.fitting.stop import CLOSED, StopSignals
+from onnxtrain.cli.fitting.watch import Watch
 from onnxtrain.data import Batches, prefetch
 from onnxtrain.errors import CheckpointError
 from onnxtrain.formats.native import read_manifest

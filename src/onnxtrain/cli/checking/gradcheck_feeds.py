@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.cli.checked_model import Array, CheckedModel
+from onnxtrain.cli.checking.checked_model import Array, CheckedModel
 from onnxtrain.data import read
 from onnxtrain.data.arrays import LABELS
 from onnxtrain.errors import FeedError

@@ -11,7 +11,7 @@ import pathlib
 import struct
 import time
 
-from onnxtrain.cli.recording import Entry
+from onnxtrain.cli.fitting.recording import Entry
 from onnxtrain.errors import SaveError
 
 _POLYNOMIAL = 0x82F63B78

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxtrain.cli.losses import CLASSES, IGNORED, TOKENS, YES_NO
+from onnxtrain.cli.fitting.losses import CLASSES, IGNORED, TOKENS, YES_NO
 from onnxtrain.data import Rows, parts
 from onnxtrain.errors import FeedError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.losses import Goal
+    from onnxtrain.cli.fitting.losses import Goal
     from onnxtrain.training.trainer import Trainer
 
 LARGEST = 2**31
@@ -122,7 +122,7 @@ def _cure(name: str, low: int, high: int, count: int, first: int) -> str:
 
 def _classes(trainer: Trainer, goal: Goal, arrays: dict[str, Any], labels: Any) -> int:
     """How many classes there are, from the model's output or else from a trial of one sample."""
-    from onnxtrain.cli.metrics import scores_of
+    from onnxtrain.cli.fitting.metrics import scores_of
 
     output = trainer.loss_output_names[0]
     axis = 1 if goal.kind == CLASSES else -1

@@ -9,15 +9,15 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.cli.charts import COLOURS, FAINT, Points, chart, is_steep
-from onnxtrain.cli.metrics import shown
+from onnxtrain.cli.fitting.charts import COLOURS, FAINT, Points, chart, is_steep
+from onnxtrain.cli.fitting.metrics import shown
 from onnxtrain.errors import OnnxTrainError
 from onnxtrain.files.atomic import atomic_write
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.asked import Run
-    from onnxtrain.cli.loop import Loop
-    from onnxtrain.cli.recording import History
+    from onnxtrain.cli.fitting.asked import Run
+    from onnxtrain.cli.fitting.loop import Loop
+    from onnxtrain.cli.fitting.recording import History
 
 STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1120px;padding:0 1em;color:#222}
@@ -196,8 +196,8 @@ def _memory(loop: Loop) -> str:
 
 
 def _parameters(asked: Run) -> str:
-    from onnxtrain.cli.adapters import targets
     from onnxtrain.cli.changes import compare
+    from onnxtrain.cli.fitting.adapters import targets
     from onnxtrain.graph.loading.load import load_model
 
     if len(targets(asked.out)) > 1:

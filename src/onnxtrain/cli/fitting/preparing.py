@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.cli import metrics
-from onnxtrain.cli.adapters import lora_for
-from onnxtrain.cli.asked import Run
 from onnxtrain.cli.device import checked_device
-from onnxtrain.cli.events import EventFile
-from onnxtrain.cli.feeding import Feeding, digest, feeding
-from onnxtrain.cli.fit_options import DEFAULT_LR
-from onnxtrain.cli.loop import Loop
-from onnxtrain.cli.losses import Goal, goal
+from onnxtrain.cli.fitting import metrics
+from onnxtrain.cli.fitting.adapters import lora_for
+from onnxtrain.cli.fitting.asked import Run
+from onnxtrain.cli.fitting.events import EventFile
+from onnxtrain.cli.fitting.feeding import Feeding, digest, feeding
+from onnxtrain.cli.fitting.fit_options import DEFAULT_LR
+from onnxtrain.cli.fitting.loop import Loop
+from onnxtrain.cli.fitting.losses import Goal, goal
+from onnxtrain.cli.fitting.processes import check_share
+from onnxtrain.cli.fitting.ranks import Ranks
+from onnxtrain.cli.fitting.recording import JsonLines, Recorder
+from onnxtrain.cli.fitting.watch import Watch
 from onnxtrain.cli.near import nearest
-from onnxtrain.cli.processes import check_share
-from onnxtrain.cli.ranks import Ranks
-from onnxtrain.cli.recording import JsonLines, Recorder
-from onnxtrain.cli.watch import Watch
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.training import lr_scheduler
 from onnxtrain.training.build import OPTIMIZERS

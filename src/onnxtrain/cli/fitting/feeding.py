@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxtrain.cli.indices import check_indices
-from onnxtrain.cli.labels import check_labels, hinted
-from onnxtrain.cli.losses import YES_NO
+from onnxtrain.cli.fitting.indices import check_indices
+from onnxtrain.cli.fitting.labels import check_labels, hinted
+from onnxtrain.cli.fitting.losses import YES_NO
 from onnxtrain.data import (
     LABELS,
     Arrays,
@@ -30,8 +30,8 @@ from onnxtrain.data import (
 from onnxtrain.errors import FeedError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.asked import Run
-    from onnxtrain.cli.losses import Goal
+    from onnxtrain.cli.fitting.asked import Run
+    from onnxtrain.cli.fitting.losses import Goal
     from onnxtrain.runtime.plan import Argument
     from onnxtrain.training.trainer import Trainer
 
@@ -200,9 +200,9 @@ def digest(batches: Batches | None) -> str | None:
 
 def accuracy(trainer: Trainer, batches: Batches) -> float:
     """Share of the labels that the first output's largest score is right about."""
-    from onnxtrain.cli.losses import CLASSES, Goal
-    from onnxtrain.cli.metrics import measure
-    from onnxtrain.cli.ranks import Ranks
+    from onnxtrain.cli.fitting.losses import CLASSES, Goal
+    from onnxtrain.cli.fitting.metrics import measure
+    from onnxtrain.cli.fitting.ranks import Ranks
 
     goal = Goal("cross_entropy", "cross_entropy", CLASSES)
     return measure(trainer, batches, goal, ("accuracy",), Ranks())["val_accuracy"]

@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxtrain.cli.adapters import targets
+from onnxtrain.cli.fitting.adapters import targets
 from onnxtrain.cli.near import nearest
 from onnxtrain.cli.usage import DATA_SUFFIXES
 from onnxtrain.errors import ModelError, OnnxTrainError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.asked import Run
+    from onnxtrain.cli.fitting.asked import Run
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 _EXAMPLES = {

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from onnxtrain.cli import paths
 from onnxtrain.cli.console import fail
 from onnxtrain.cli.device import checked_device
-from onnxtrain.cli.ranks import is_started
-from onnxtrain.cli.stop import wishes
+from onnxtrain.cli.fitting import paths
+from onnxtrain.cli.fitting.ranks import is_started
+from onnxtrain.cli.fitting.stop import wishes
 from onnxtrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from onnxtrain.cli.asked import Run
+    from onnxtrain.cli.fitting.asked import Run
 
 HOST = "127.0.0.1"
 GRACE = 30.0
@@ -43,7 +43,7 @@ def check(asked: Run, count: int) -> None:
         OnnxTrainError: if files are wrong, a batch has too few samples for all processes, or the
             machine has no room for them.
     """
-    from onnxtrain.cli.feeding import batch_size
+    from onnxtrain.cli.fitting.feeding import batch_size
     from onnxtrain.graph.loading.load import load_model
 
     paths.check(asked)

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from onnxtrain.cli.adapters import SUFFIX as ADAPTER_SUFFIX
+from onnxtrain.cli.fitting.adapters import SUFFIX as ADAPTER_SUFFIX
 from onnxtrain.errors import OnnxTrainError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.cli.doubles import in_type
+from onnxtrain.cli.checking.doubles import in_type
 from onnxtrain.errors import GraphError, LossError, ParameterError
 from onnxtrain.gradients.engine import can_carry_gradient
 from onnxtrain.graph.loading.load import load_source

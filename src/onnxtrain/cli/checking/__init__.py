@@ -1,0 +1,1 @@
+"""What ``check`` and ``gradcheck`` try, and how gradients are compared with differences."""
