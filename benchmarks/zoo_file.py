@@ -35,10 +35,10 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.drawing import draw_feeds
 from onnxtrain.training.build import working_copy
-from onnxtrain.transforms.parameters import decide
 from onnxtrain.transforms.patch import patched
 from onnxtrain.transforms.training_graph import parameters_to_inputs, set_outputs
-from onnxtrain.transforms.whole_numbers import unpack
+from onnxtrain.transforms.weights.parameters import decide
+from onnxtrain.transforms.weights.whole_numbers import unpack
 from onnxtrain.transforms.write_back import weight_names
 from onnxtrain.types import ML, DataType
 

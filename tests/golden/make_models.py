@@ -32,7 +32,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import decide
+from onnxtrain.transforms.weights.parameters import decide
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "models"))

@@ -13,7 +13,7 @@ from onnxtrain.graph.phase import Phase, nodes_in, phase_of
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.training.build import build_training
 from onnxtrain.transforms.mode import TrainingForm
-from onnxtrain.transforms.parameters import decide
+from onnxtrain.transforms.weights.parameters import decide
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "models"))
 import zoo

@@ -10,7 +10,7 @@ import onnxtrain
 from graph.text import proto
 from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import decide
+from onnxtrain.transforms.weights.parameters import decide
 
 _random = np.random.default_rng(0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import Decision, decide
+from onnxtrain.transforms.weights.parameters import Decision, decide
 from onnxtrain.transforms.write_back import weight_names
 from training.small import model_of, normal
 

@@ -11,8 +11,8 @@ from onnx import helper
 
 from onnxtrain import Trainer
 from onnxtrain.graph.loading.load import load_model, load_source
-from onnxtrain.transforms.attribute_weights import attribute_weights, lift_attributes
 from onnxtrain.transforms.patch import patched
+from onnxtrain.transforms.weights.attribute_weights import attribute_weights, lift_attributes
 from onnxtrain.transforms.write_back import weight_names, write_back
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75], [-0.3, 0.8, 0.1]], np.float32)

@@ -16,7 +16,7 @@ import torch
 from onnxtrain import Trainer
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.training.selection import Selection, narrowed
-from onnxtrain.transforms.parameters import Decision, decide
+from onnxtrain.transforms.weights.parameters import Decision, decide
 
 SIGNATURE = """
 # inputs

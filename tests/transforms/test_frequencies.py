@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import Decision, decide
+from onnxtrain.transforms.weights.parameters import Decision, decide
 from training.small import model_of, normal
 
 WEIGHTS = {

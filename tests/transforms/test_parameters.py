@@ -10,8 +10,8 @@ from onnx import helper
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import Decision, decide, lift_weights
-from onnxtrain.transforms.unreached import settle
+from onnxtrain.transforms.weights.parameters import Decision, decide, lift_weights
+from onnxtrain.transforms.weights.unreached import settle
 from onnxtrain.transforms.write_back import weight_names
 from training.small import mlp, model_of, normal
 from transforms.deciding import WEIGHT, decision_on_c, decisions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from onnxtrain.transforms.resized import is_enlarged
+from onnxtrain.transforms.weights.resized import is_enlarged
 
 
 def resized(old: tuple[int, int], new: tuple[int, int], mode: str, before: int) -> np.ndarray:

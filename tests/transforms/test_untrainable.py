@@ -10,7 +10,7 @@ from onnxtrain.gradients import build_gradient_graph
 from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.runtime.session import InferenceSession
-from onnxtrain.transforms.parameters import decide
+from onnxtrain.transforms.weights.parameters import decide
 
 WHOLE = (
     "(uint8[2,2] x) => (float[2,2] y) <int8[2,2] w = {1, 2, 3, 4}> "

@@ -11,8 +11,8 @@ import torch
 from onnxtrain import Trainer
 from onnxtrain.graph.loading.load import load_model
 from onnxtrain.graph.prepare import prepare
-from onnxtrain.transforms.parameters import decide
-from onnxtrain.transforms.whole_numbers import Stored, stored_weights, unpack
+from onnxtrain.transforms.weights.parameters import decide
+from onnxtrain.transforms.weights.whole_numbers import Stored, stored_weights, unpack
 from onnxtrain.types import DataType
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> quantised (float[N,6] x) => (float[N,4] y) '

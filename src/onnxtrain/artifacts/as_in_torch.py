@@ -16,8 +16,8 @@ from onnxtrain.graph.torch_export.folded import tie
 from onnxtrain.graph.torch_export.restored import restore
 from onnxtrain.graph.torch_export.shared_rows import share_rows
 from onnxtrain.graph.torch_export.traced import held_names, other_names, sources
-from onnxtrain.transforms.computed import warn_of_computed
-from onnxtrain.transforms.parameters import STATISTICS, Decision
+from onnxtrain.transforms.weights.computed import warn_of_computed
+from onnxtrain.transforms.weights.parameters import STATISTICS, Decision
 from onnxtrain.types import FLOATS
 
 _MOST = 8

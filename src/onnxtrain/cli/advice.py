@@ -46,7 +46,7 @@ def suggested_loss(model: ir.Model) -> str:
 
 def _last_operator(value: ir.Value) -> str:
     """What computed a value, behind operators that only move numbers; empty if nothing did."""
-    from onnxtrain.transforms.places import is_mover
+    from onnxtrain.transforms.weights.places import is_mover
 
     producer = value.producer()
     while producer is not None and is_mover(producer):

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxtrain.transforms.parameters import Decision
+    from onnxtrain.transforms.weights.parameters import Decision
     from onnxtrain.types import Provider
 
 
@@ -81,7 +81,7 @@ def dims(shape: Any) -> str:
 
 def _decisions(model: ir.Model, known: set[str]) -> list[Decision]:
     from onnxtrain.errors import ParameterError
-    from onnxtrain.transforms.parameters import decide
+    from onnxtrain.transforms.weights.parameters import decide
 
     try:
         return decide(model, known=known)
@@ -145,7 +145,7 @@ def _operators(model: ir.Model) -> None:
 def _verdict(model: ir.Model, trained: list[str]) -> bool:
     """Print whether the model can be trained, or all operators that stand in the way; tell it."""
     from onnxtrain.cli.advice import cures, suggested_loss
-    from onnxtrain.transforms.untrainable import other_homes
+    from onnxtrain.transforms.weights.untrainable import other_homes
     from onnxtrain.types import op_name
     from onnxtrain.unrunnable import why_unrunnable
 

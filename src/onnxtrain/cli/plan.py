@@ -111,9 +111,9 @@ def _training(original: ir.Model, loss: str, optimizer: str, precision: str) -> 
     from onnxtrain.training.build import build_optimizer, build_training, working_copy
     from onnxtrain.training.precision import computed_in
     from onnxtrain.transforms.mode import TrainingForm
-    from onnxtrain.transforms.parameters import decide
     from onnxtrain.transforms.training_graph import BUFFER_SUFFIX
-    from onnxtrain.transforms.whole_numbers import unpack
+    from onnxtrain.transforms.weights.parameters import decide
+    from onnxtrain.transforms.weights.whole_numbers import unpack
     from onnxtrain.transforms.write_back import weight_names
 
     aim = goal(loss)

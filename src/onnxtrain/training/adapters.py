@@ -24,7 +24,7 @@ from onnxtrain.transforms.lora import (
     initial_values,
 )
 from onnxtrain.transforms.lora_layers import A_SUFFIX, B_SUFFIX, Layer, Layout, find_layers
-from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
+from onnxtrain.transforms.weights.patterns import TRAINABLE, patterns_of
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 _OVERRIDABLE_SINCE = 4

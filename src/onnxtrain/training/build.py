@@ -27,7 +27,6 @@ from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.graft import grafted
 from onnxtrain.transforms.map_outputs import maps_as_tensors
 from onnxtrain.transforms.mode import TrainingForm
-from onnxtrain.transforms.parameters import lift_weights
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.precision_copies import read_copies
 from onnxtrain.transforms.qdq_form import as_qdq
@@ -39,6 +38,7 @@ from onnxtrain.transforms.training_graph import (
     initializers_as_constants,
     parameters_to_inputs,
 )
+from onnxtrain.transforms.weights.parameters import lift_weights
 from onnxtrain.types import FIXED, DataType
 
 LOSSES = {

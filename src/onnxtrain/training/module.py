@@ -30,9 +30,9 @@ from onnxtrain.transforms.mode import moved_statistics
 from onnxtrain.transforms.narrow_training import narrow_training
 from onnxtrain.transforms.precision import narrow_type
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
+from onnxtrain.transforms.reference.unfilled import fill_gradients
+from onnxtrain.transforms.reference.unsummed import sum_gradients
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, SCALE_INPUT
-from onnxtrain.transforms.unfilled import fill_gradients
-from onnxtrain.transforms.unsummed import sum_gradients
 
 
 class Module:

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.names import nearest
-from onnxtrain.transforms.computed import warn_of_computed
-from onnxtrain.transforms.parameters import Decision, decide
-from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
-from onnxtrain.transforms.unreached import leading_nowhere
+from onnxtrain.transforms.weights.computed import warn_of_computed
+from onnxtrain.transforms.weights.parameters import Decision, decide
+from onnxtrain.transforms.weights.patterns import TRAINABLE, patterns_of
+from onnxtrain.transforms.weights.unreached import leading_nowhere
 
 _BIASES = {
     "BatchNormalization": 2,

@@ -41,9 +41,9 @@ from onnxtrain.training.whole import WholeStep
 from onnxtrain.transforms.lora import LoraConfig
 from onnxtrain.transforms.masters import Masters
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.transforms.parameters import Decision
 from onnxtrain.transforms.training_graph import parameters_to_inputs
-from onnxtrain.transforms.unreached import settled
+from onnxtrain.transforms.weights.parameters import Decision
+from onnxtrain.transforms.weights.unreached import settled
 from onnxtrain.transforms.write_back import weight_names
 
 

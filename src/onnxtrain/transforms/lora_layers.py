@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.edit import fresh_name
-from onnxtrain.transforms.patterns import patterns_of
+from onnxtrain.transforms.weights.patterns import patterns_of
 from onnxtrain.types import FLOATS, MS, ONNX, DataType, op_name
 
 A_SUFFIX = ".lora_A"

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import collected_names, unique_name
-from onnxtrain.transforms.whole_numbers import Array, Stored, stored_weights, unpack
+from onnxtrain.transforms.weights.whole_numbers import Array, Stored, stored_weights, unpack
 from onnxtrain.types import DataType
 
 NARROW = frozenset({DataType.FLOAT16, DataType.BFLOAT16})

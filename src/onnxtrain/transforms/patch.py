@@ -15,7 +15,7 @@ from onnxtrain.graph import maps
 from onnxtrain.graph.bodies import body_tensors, proto_bodies, proto_subgraphs
 from onnxtrain.graph.loading.external import Content
 from onnxtrain.graph.order import ordered
-from onnxtrain.transforms.attribute_weights import (
+from onnxtrain.transforms.weights.attribute_weights import (
     AttributeWeight,
     attribute_weights,
     first_output,

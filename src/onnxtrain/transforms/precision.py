@@ -21,7 +21,7 @@ from onnxtrain.graph.bindings import opset_of, paired
 from onnxtrain.graph.bodies import subgraphs
 from onnxtrain.graph.edit import fresh_name, take_over, value_names
 from onnxtrain.transforms import precision_table as table
-from onnxtrain.transforms.frequencies import counted_values, is_frequencies
+from onnxtrain.transforms.weights.frequencies import counted_values, is_frequencies
 from onnxtrain.types import FLOATS, MS, ONNX, DataType, dtype_name
 
 PRECISIONS = {"fp32": None, "bf16": DataType.BFLOAT16, "fp16": DataType.FLOAT16}

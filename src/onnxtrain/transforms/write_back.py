@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import ParameterError
 from onnxtrain.graph.bodies import body_tensors
-from onnxtrain.transforms.attribute_weights import AttributeWeight, attribute_weights
+from onnxtrain.transforms.weights.attribute_weights import AttributeWeight, attribute_weights
 from onnxtrain.types import ONNX, DataType, dtype_name
 
 

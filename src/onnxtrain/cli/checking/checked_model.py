@@ -16,8 +16,8 @@ from onnxtrain.gradients.engine import can_carry_gradient
 from onnxtrain.graph.loading.load import load_source
 from onnxtrain.training.build import working_copy
 from onnxtrain.transforms.mode import EvaluationForm, TrainingForm
-from onnxtrain.transforms.parameters import decide
 from onnxtrain.transforms.training_graph import parameters_to_inputs, set_outputs
+from onnxtrain.transforms.weights.parameters import decide
 from onnxtrain.transforms.write_back import weight_names
 from onnxtrain.types import FLOATS, DataType, type_string
 

@@ -13,7 +13,7 @@ from onnxtrain.graph import schemas
 from onnxtrain.graph.bindings import opset_of
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.inference.infer import infer
-from onnxtrain.transforms.places import final_uses, is_mover
+from onnxtrain.transforms.weights.places import final_uses, is_mover
 from onnxtrain.types import FLOATS, ML, ONNX, DataType, dtype_name, op_name
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "softmax_precision")

@@ -9,7 +9,7 @@ import warnings
 
 import onnx
 
-from onnxtrain.transforms.places import MOVERS
+from onnxtrain.transforms.weights.places import MOVERS
 from onnxtrain.types import ONNX
 
 _MOVERS = MOVERS | {"Flatten"}

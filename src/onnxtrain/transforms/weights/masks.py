@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.transforms.places import MOVERS, followers
+from onnxtrain.transforms.weights.places import MOVERS, followers
 from onnxtrain.types import FLOATS, ONNX, DataType
 
 SWITCH = "mask: it is multiplied by a huge number"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxtrain.graph.walk import all_nodes
-from onnxtrain.transforms.places import MOVERS, final_uses
+from onnxtrain.transforms.weights.places import MOVERS, final_uses
 from onnxtrain.types import FLOATS, ONNX
 
 _WAVES = frozenset({"Cos", "Sin"})

@@ -29,8 +29,8 @@ from onnxtrain.graph.torch_export.traced import (
     stem,
     tensors,
 )
-from onnxtrain.transforms.parameters import Decision
-from onnxtrain.transforms.resized import is_enlarged
+from onnxtrain.transforms.weights.parameters import Decision
+from onnxtrain.transforms.weights.resized import is_enlarged
 
 _NEGATED = "neg"
 _SHIFTED = frozenset({"add", _NEGATED, "sub"})

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxtrain.graph.builder import Ops
 from onnxtrain.graph.names import listed
 from onnxtrain.graph.phase import Phase, mark, nodes_in
-from onnxtrain.transforms.gradient_names import (
+from onnxtrain.transforms.reference.gradient_names import (
     forward_values,
     infer_behind,
     owner,

@@ -13,22 +13,22 @@ from onnxtrain.errors import ParameterError
 from onnxtrain.graph.bodies import BodyTensor
 from onnxtrain.graph.lift import lift
 from onnxtrain.graph.names import nearest
-from onnxtrain.transforms.attribute_weights import lift_attributes
-from onnxtrain.transforms.exported import Exported
-from onnxtrain.transforms.frequencies import (
+from onnxtrain.transforms.weights.attribute_weights import lift_attributes
+from onnxtrain.transforms.weights.exported import Exported
+from onnxtrain.transforms.weights.frequencies import (
     counted_values,
     is_frequencies,
     is_grid,
     is_waves,
     rotations,
 )
-from onnxtrain.transforms.masks import SWITCH, is_filled, is_zero, why_mask
-from onnxtrain.transforms.patterns import TRAINABLE, patterns_of
-from onnxtrain.transforms.places import final_uses, in_group_norm, under_root
-from onnxtrain.transforms.prepared_inputs import preparing
-from onnxtrain.transforms.reached import leads_to
-from onnxtrain.transforms.untrainable import other_homes
-from onnxtrain.transforms.whole_numbers import Stored, stored_weights
+from onnxtrain.transforms.weights.masks import SWITCH, is_filled, is_zero, why_mask
+from onnxtrain.transforms.weights.patterns import TRAINABLE, patterns_of
+from onnxtrain.transforms.weights.places import final_uses, in_group_norm, under_root
+from onnxtrain.transforms.weights.prepared_inputs import preparing
+from onnxtrain.transforms.weights.reached import leads_to
+from onnxtrain.transforms.weights.untrainable import other_homes
+from onnxtrain.transforms.weights.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
 STATISTICS = {

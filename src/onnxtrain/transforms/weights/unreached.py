@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.transforms.parameters import UNREACHED, Decision
-from onnxtrain.transforms.reached import leads_to
+from onnxtrain.transforms.weights.parameters import UNREACHED, Decision
+from onnxtrain.transforms.weights.reached import leads_to
 
 _MOST = 8
 """How many of them a warning names."""

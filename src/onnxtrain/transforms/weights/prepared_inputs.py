@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from onnxtrain.transforms.places import MOVERS, final_uses
+from onnxtrain.transforms.weights.places import MOVERS, final_uses
 from onnxtrain.types import ONNX
 
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})

@@ -1,0 +1,1 @@
+"""Which tensors of a model are weights, where they are kept, and why others are none."""
