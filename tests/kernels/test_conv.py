@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels.nn.conv import conv, conv_grad
-from onnxtrain.kernels.nn.conv_transpose import conv_transpose
+from onnxtrain.kernels.nn.conv_transpose import conv_transpose, conv_transpose_grad
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,14 @@ print("done")
 def test_filters_of_single_pixels_with_strides_write_only_into_their_own_memory() -> None:
     run = subprocess.run([sys.executable, "-c", STRIDED], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
+
+
+def test_filters_of_transposed_convolutions_may_lie_in_any_order() -> None:
+    """Torch takes a line for an image with its channels last, and its filter for one without."""
+    dy, x, w = torch.randn(1, 2, 3), torch.randn(2), torch.randn(1, 2, 2)
+    turned = w.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    x = x.as_strided((1, 1, 2), (2, 1, 1))
+    expected = conv_transpose_grad(dy, x.clone(), w, wanted=(True,) * 3)
+    found = conv_transpose_grad(dy, x, turned, wanted=(True,) * 3)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

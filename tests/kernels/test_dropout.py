@@ -114,6 +114,11 @@ def test_philox_gives_the_published_words(counter, seed, words):
     assert [int(w) for w in masks._philox([torch.tensor([c]) for c in counter], seed)] == words
 
 
+def test_no_mask_at_all_is_packed_wherever_it_lies() -> None:
+    """Torch calls it contiguous, and cannot view it in another type."""
+    assert masks.pack(torch.ones(8, dtype=torch.bool)[4:4:2]).shape == (0,)
+
+
 @pytest.mark.parametrize("count", [1, 8, 31, 32, 33, 100])
 def test_packed_masks_unpack(count):
     mask = torch.rand(count, generator=torch.Generator().manual_seed(count)) < 0.5

@@ -67,6 +67,8 @@ def drop(x: Tensor, mask: Tensor, ratio: float, out: Tensor | None = None) -> Te
 def pack(mask: Tensor) -> Tensor:
     """Truth values as bits of uint32 words, element i at bit i mod 32 of word i // 32."""
     flat = mask.reshape(-1)
+    if not flat.numel():
+        return flat.new_empty(0, dtype=torch.uint32)  # its strides may be any
     eights = torch.nn.functional.pad(flat, (0, -flat.numel() % 32)).view(torch.int64)
     octets = eights.mul_(_GATHER).bitwise_right_shift_(56).to(torch.uint8)
     return octets.view(torch.uint32)

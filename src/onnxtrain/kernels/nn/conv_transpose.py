@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.nn.conv import (
     check_filter,
     grad_without_products,
@@ -120,6 +121,7 @@ def conv_transpose_grad(
     if not need_x and not need_w:
         return None, None, db
     fitted = pad(dy, [-n for n in made.begin], [-n for n in made.end])
+    w = w.contiguous(memory_format=layout_of(w))  # a CPU refuses some lines of other layouts
     options = (None, made.strides, made.padding, made.dilations, True, made.extra, group)
     asked = [need_x, need_w, False]
     dx, dw, _ = multiply_back(
