@@ -29,6 +29,7 @@ from onnxtrain.kernels.optimizer.lists import (
     write,
 )
 from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.reduction.norm import l2_of
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import shape_of, single
 from onnxtrain.types import MS, OWN
@@ -150,9 +151,7 @@ def clip_factor(gradients: Tensors, *, max_norm: float = 1.0) -> Tensor:
 def _clip_factor(gradients: Tensors, max_norm: float) -> Tensor:
     if not gradients:
         return torch.ones(())
-    work = acc(common([gradients]))
-    norms = torch._foreach_norm(gradients, 2, work)
-    norm = torch.linalg.vector_norm(torch.stack(norms))
+    norm = l2_of(gradients, acc(common([gradients])))
     # fmin: a norm that is not a number leaves the gradients as they are
     return torch.fmin(max_norm / (norm + 1e-6), torch.ones_like(norm))
 

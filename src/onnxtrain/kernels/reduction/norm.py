@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import blocks, fast
+from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
+
+PIECE = 1 << 16
+"""Elements of which a CPU adds up squares at once. Torch does it one behind the other in float32,
+in eight lanes at best: the norm of 38 million numbers is wrong by 0.3 %, of others in an odd layout
+by 28 %. Pieces also stay in the cache where they are widened."""
 
 
 def _declare(declared: DataType) -> None:
@@ -25,25 +32,21 @@ def all_l2(*xs: Tensor) -> Tensor:
         found: Tensor | None = fast.load("many").norm(xs)
         if found is not None:
             return found
-    norms = [_in_blocks(x) for x in xs if _is_long(x)]
-    if others := [x for x in xs if not _is_long(x)]:
-        norms += torch._foreach_norm(others, 2, dtype=acc(xs[0].dtype))
+    return l2_of(xs, acc(xs[0].dtype))
+
+
+def l2_of(xs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """√(Σ x²) over all elements of all tensors, as a scalar that was computed in a type."""
+    norms = torch._foreach_norm([part for x in xs for part in _pieces(x)], 2, dtype)
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total
 
 
-def _is_long(x: Tensor) -> bool:
-    """Whether torch would make a float32 copy that is too large for a CPU's cache."""
-    return x.dtype.itemsize < 4 and blocks.ready(x)
-
-
-def _in_blocks(x: Tensor) -> Tensor:
-    """The norm of one tensor in float32."""
-    room, squares = torch.empty(blocks.size()), []
-    for (block,) in blocks.flat(x):
-        wide = room[: len(block)].copy_(block)
-        squares.append(torch.dot(wide, wide))
-    return torch.stack(squares).sum().sqrt()
+def _pieces(x: Tensor) -> Sequence[Tensor]:
+    """A tensor cut so that torch adds up few squares in a row; on a GPU it never adds many."""
+    if x.device.type != "cpu" or (x.numel() <= PIECE and x.is_contiguous()):
+        return (x,)
+    return torch.split(x.reshape(-1), PIECE)
 
 
 for _result in sorted(FLOATS | {DataType.UNDEFINED}):
