@@ -274,6 +274,18 @@ class Functions(torch.nn.Module):
         return torch.tanh(x * self.scale.exp()) * -torch.exp(-self.rate)
 
 
+class Scaled(torch.nn.Module):
+    """A parameter that is multiplied by the number that something else is multiplied by, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.shift = torch.nn.Parameter(torch.randn(4, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x) * 0.3 + self.shift * 0.3)
+
+
 @pytest.mark.parametrize(
     ("make", "newer"),
     [
@@ -282,6 +294,7 @@ class Functions(torch.nn.Module):
         (Queries, True),
         (Decays, True),
         (Functions, True),
+        (Scaled, True),
     ],
 )
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(

@@ -1,7 +1,8 @@
 """Parameters of which a file only has a function that can be inverted.
 
 A scale that is stored as its logarithm, a share as what a sigmoid makes it of: torch's exporter
-computes the function, and the parameter is gone. Its numbers follow from those of the result.
+computes the function, and the parameter is gone. Its numbers follow from those of the result. So do
+those of a parameter that is multiplied by a number, where the file still has the number.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import onnx_ir as ir
 from onnxtrain.graph.constants import constant
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, take_place
-from onnxtrain.graph.torch_export.traced import parameters, shapes, sources, stem, tensors
+from onnxtrain.graph.torch_export.traced import (
+    of_number,
+    parameters,
+    shapes,
+    sources,
+    stem,
+    tensors,
+)
 
 _INVERSES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "exp": ("Exp", np.log),
@@ -31,6 +39,11 @@ def invert(model: ir.Model) -> bool:
     known, told = set(parameters(graph).values()), {name for _, _, name in tensors(graph)}
     found = False
     for value in list(graph.initializers.values()) if known else ():
+        factor = _factor(graph, value, known)
+        if factor is not None:
+            _divide(graph, value, factor)
+            found = True
+            continue
         call = _function(value, known, told)
         made = read_numbers(value) if call is not None else None
         if call is None or made is None or _is_held_again(graph, value, known):
@@ -58,6 +71,29 @@ def _function(value: ir.Value, known: set[str], told: set[str]) -> str | None:
     return functions[0] if functions[0] == "exp" or not rest else None
 
 
+def _factor(graph: ir.Graph, value: ir.Value, known: set[str]) -> ir.Value | None:
+    """The number that a tensor is one parameter times, if it can be divided by it again."""
+    made = read_numbers(value) if of_number(value) == "mul" else None
+    if made is None or not made.size or len(known.intersection(sources(value))) != 1:
+        return None
+    for name in () if _is_held_again(graph, value, known) else sources(value):
+        factor = graph.initializers.get(name)
+        number = None if factor is None else factor.const_value
+        if number is None or number.size != 1 or number.dtype != made.dtype:
+            continue
+        with np.errstate(all="ignore"):
+            if np.isfinite(made.numpy() / number.numpy()).all():
+                return factor
+    return None
+
+
+def _divide(graph: ir.Graph, value: ir.Value, factor: ir.Value) -> None:
+    """Let the graph compute a tensor from a parameter and a number."""
+    assert value.const_value is not None and factor.const_value is not None
+    numbers = value.const_value.numpy() / factor.const_value.numpy().reshape(())
+    take_place(graph, value, ir.node("Mul", [_parameter(graph, value, numbers), factor]))
+
+
 def _is_held_again(graph: ir.Graph, value: ir.Value, known: set[str]) -> bool:
     """Whether another tensor is the parameter of one, too, or was computed from it."""
     (name,) = known.intersection(sources(value))
@@ -69,9 +105,7 @@ def _compute(
     graph: ir.Graph, value: ir.Value, numbers: np.ndarray, operator: str, negative: bool
 ) -> None:
     """Let the graph compute a tensor from a parameter of these numbers."""
-    name = next(one for one in sources(value) if one in parameters(graph).values())
-    parameter = constant(graph, numbers, unique_name(graph, name))
-    node = ir.node(operator, [parameter])
+    node = ir.node(operator, [_parameter(graph, value, numbers)])
     if not negative:
         take_place(graph, value, node)
         return
@@ -79,3 +113,9 @@ def _compute(
     made.name, made.type = unique_name(graph, f"{value.name}_positive"), value.type
     take_place(graph, value, ir.node("Neg", [made]))
     graph.insert_before(graph[0], node)
+
+
+def _parameter(graph: ir.Graph, value: ir.Value, numbers: np.ndarray) -> ir.Value:
+    """The parameter that a tensor was computed from, with these numbers."""
+    name = next(one for one in sources(value) if one in parameters(graph).values())
+    return constant(graph, numbers, unique_name(graph, name))
