@@ -181,6 +181,15 @@ def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
     return [one for one in told(model, **options) if SHOWN in str(one.message)]
 
 
+def test_softplus_is_named_since_its_beta_is_not_in_the_file() -> None:
+    softplus = torch.nn.Softplus()
+    (found,) = warned(exported(OfItself(softplus)))
+    assert "'matrix' from 'matrix' (unless beta of its softplus is 1)" in str(found.message)
+    (found,) = warned(exported(OfItself(lambda w: softplus(softplus(w)))))
+    assert "'softplus_1' from 'matrix'\n" in str(found.message)
+    assert not warned(exported(OfItself(softplus), optimize=False))
+
+
 def test_results_are_named_with_their_parameters() -> None:
     (found,) = warned(exported(Results()))
     text = str(found.message)

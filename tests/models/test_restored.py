@@ -268,9 +268,11 @@ class Functions(torch.nn.Module):
         self.rate = torch.nn.Parameter(torch.randn(8))
         self.gate = torch.nn.Parameter(torch.randn(8, 4))
         self.bound = torch.nn.Parameter(torch.zeros(1))
+        self.width = torch.nn.Parameter(torch.linspace(-5, 3, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x * torch.sigmoid(self.gate).t() + x.flip(2) * torch.tanh(self.bound)
+        x = x + torch.nn.functional.softplus(self.width)
         return torch.tanh(x * self.scale.exp()) * -torch.exp(-self.rate)
 
 

@@ -3,6 +3,8 @@
 A scale that is stored as its logarithm, a share as what a sigmoid makes it of: torch's exporter
 computes the function, and the parameter is gone. Its numbers follow from those of the result. So do
 those of a parameter that is multiplied by a number, where the file still has the number.
+
+The beta of a softplus is nowhere; it is taken as 1, which it is unless a module says otherwise.
 """
 
 from __future__ import annotations
@@ -16,21 +18,31 @@ from onnxtrain.graph.constants import constant
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, take_place
 from onnxtrain.graph.torch_export.traced import (
+    SOFTPLUS,
     of_number,
     parameters,
     shapes,
     sources,
     stem,
+    tell_sources,
     tensors,
 )
 
 _INVERSES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "exp": ("Exp", np.log),
     "sigmoid": ("Sigmoid", lambda numbers: np.log(numbers) - np.log1p(-numbers)),
+    SOFTPLUS: ("Softplus", lambda numbers: numbers + np.log(-np.expm1(-numbers))),
     "tanh": ("Tanh", np.arctanh),
 }
 """Functions by the name of their call: the operator, and what inverts it."""
 _NEGATED = "neg"
+_SCALED = "self_scaled"
+"""What is inside of every softplus, once."""
+_INSIDE = frozenset({
+    *("beta", "beta_0", "beta_0_cast", "beta_cast", _SCALED, "threshold", "threshold_cast", "tmp"),
+    "tmp_1",
+})  # fmt: skip
+"""What else is; the softplus of one is there, too."""
 
 
 def invert(model: ir.Model) -> bool:
@@ -62,13 +74,22 @@ def invert(model: ir.Model) -> bool:
 def _function(value: ir.Value, known: set[str], told: set[str]) -> str | None:
     """The one such function that a tensor is of one parameter, up to its shape and its sign."""
     names = [str(value.name), *(name for name in sources(value) if name not in told)]
-    calls = [stem(name.rpartition(".")[2]) for name in names]
+    calls = _without_insides([stem(name.rpartition(".")[2]) for name in names])
     functions = [call for call in calls if call in _INVERSES]
     rest = {call for call in calls if call not in _INVERSES and not shapes(call)}
     of = [name for name in sources(value) if name in told]
     if len(functions) != 1 or rest - {_NEGATED} or len(of) != 1 or of[0] not in known:
         return None
     return functions[0] if functions[0] == "exp" or not rest else None
+
+
+def _without_insides(calls: list[str]) -> list[str]:
+    """Calls without those that the one softplus among them is made of."""
+    if calls.count(_SCALED) != 1:
+        return calls
+    rest = [call for call in calls if call not in _INSIDE]
+    rest.remove(SOFTPLUS)
+    return rest
 
 
 def _factor(graph: ir.Graph, value: ir.Value, known: set[str]) -> ir.Value | None:
@@ -105,7 +126,10 @@ def _compute(
     graph: ir.Graph, value: ir.Value, numbers: np.ndarray, operator: str, negative: bool
 ) -> None:
     """Let the graph compute a tensor from a parameter of these numbers."""
-    node = ir.node(operator, [_parameter(graph, value, numbers)])
+    parameter = _parameter(graph, value, numbers)
+    if operator == _INVERSES[SOFTPLUS][0]:
+        tell_sources(parameter, [str(parameter.name), SOFTPLUS])
+    node = ir.node(operator, [parameter])
     if not negative:
         take_place(graph, value, node)
         return
