@@ -166,6 +166,18 @@ class OfItself(torch.nn.Module):
         return x @ self.make(self.matrix)
 
 
+class Coinciding(torch.nn.Module):
+    """Functions of two parameters that begin with the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = torch.nn.Parameter(torch.zeros(8))
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * self.rate.exp()) + x.flip(1) * self.scale.square()
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     return followed.exported(module, torch.rand(2, 4, 8), **options)
 
@@ -188,6 +200,11 @@ def test_softplus_is_named_since_its_beta_is_not_in_the_file() -> None:
     (found,) = warned(exported(OfItself(lambda w: softplus(softplus(w)))))
     assert "'softplus_1' from 'matrix'\n" in str(found.message)
     assert not warned(exported(OfItself(softplus), optimize=False))
+
+
+def test_what_is_the_result_of_others_too_is_not_inverted() -> None:
+    (found,) = warned(exported(Coinciding()))
+    assert "'exp' from 'rate'" in str(found.message)
 
 
 def test_results_are_named_with_their_parameters() -> None:

@@ -21,6 +21,7 @@ from onnxtrain.graph.torch_export.traced import (
     SOFTPLUS,
     of_number,
     parameters,
+    read_by_call,
     shapes,
     sources,
     stem,
@@ -60,6 +61,8 @@ def invert(model: ir.Model) -> bool:
         made = read_numbers(value) if call is not None else None
         if call is None or made is None or _is_held_again(graph, value, known):
             continue
+        if not _is_read_as_itself(value):
+            continue
         numbers = made.numpy().astype(np.float64)
         negative = call == "exp" and bool((numbers < 0).all())
         operator, inverse = _INVERSES[call]
@@ -97,7 +100,8 @@ def _factor(graph: ir.Graph, value: ir.Value, known: set[str]) -> ir.Value | Non
     made = read_numbers(value) if of_number(value) == "mul" else None
     if made is None or not made.size or len(known.intersection(sources(value))) != 1:
         return None
-    for name in () if _is_held_again(graph, value, known) else sources(value):
+    alone = _is_read_as_itself(value) and not _is_held_again(graph, value, known)
+    for name in sources(value) if alone else ():
         factor = graph.initializers.get(name)
         number = None if factor is None else factor.const_value
         if number is None or number.size != 1 or number.dtype != made.dtype:
@@ -120,6 +124,13 @@ def _is_held_again(graph: ir.Graph, value: ir.Value, known: set[str]) -> bool:
     (name,) = known.intersection(sources(value))
     others = [one for one in graph.initializers.values() if one is not value]
     return any(name == one.name or name in sources(one) for one in others)
+
+
+def _is_read_as_itself(value: ir.Value) -> bool:
+    """Whether no node was given the result of another call, which had the same numbers."""
+    call = stem(str(value.name).rpartition(".")[2])
+    told = [read_by_call(node) for node in value.consumers()]
+    return all(call in map(stem, names) for names in told if names)
 
 
 def _compute(
