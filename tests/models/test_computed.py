@@ -178,6 +178,29 @@ class Coinciding(torch.nn.Module):
         return torch.tanh(x * self.rate.exp()) + x.flip(1) * self.scale.square()
 
 
+class Shifted(torch.nn.Module):
+    """Scales that begin with one, as the sum of it and of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.scales = torch.nn.ModuleList(Scale() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer, scale in zip(self.layers, self.scales, strict=True):
+            x = torch.tanh(layer(scale(x)))
+        return x
+
+
+class Scale(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1.0 + self.weight)
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     return followed.exported(module, torch.rand(2, 4, 8), **options)
 
@@ -236,8 +259,9 @@ def test_nothing_is_said_if_the_parameters_are_there(make: type[torch.nn.Module]
     assert not warned(exported(make(), optimize=False))
 
 
-def test_nothing_is_said_of_what_was_only_moved() -> None:
-    assert not warned(exported(Moved()))
+@pytest.mark.parametrize("make", [Moved, Shifted])
+def test_nothing_is_said_of_what_was_only_moved_or_shifted(make: type[torch.nn.Module]) -> None:
+    assert not warned(exported(make()))
 
 
 def test_nothing_is_said_of_what_is_not_trained() -> None:
