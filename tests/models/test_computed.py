@@ -166,6 +166,41 @@ class OfItself(torch.nn.Module):
         return x @ self.make(self.matrix)
 
 
+class Coinciding(torch.nn.Module):
+    """Functions of two parameters that begin with the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = torch.nn.Parameter(torch.zeros(8))
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * self.rate.exp()) + x.flip(1) * self.scale.square()
+
+
+class Shifted(torch.nn.Module):
+    """Scales that begin with one, as the sum of it and of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.scales = torch.nn.ModuleList(Scale() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer, scale in zip(self.layers, self.scales, strict=True):
+            x = torch.tanh(layer(scale(x)))
+        return x
+
+
+class Scale(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1.0 + self.weight)
+
+
 def exported(module: torch.nn.Module, **options: bool) -> bytes:
     return followed.exported(module, torch.rand(2, 4, 8), **options)
 
@@ -179,6 +214,20 @@ def told(model: bytes, **options: object) -> list[warnings.WarningMessage]:
 
 def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
     return [one for one in told(model, **options) if SHOWN in str(one.message)]
+
+
+def test_softplus_is_named_since_its_beta_is_not_in_the_file() -> None:
+    softplus = torch.nn.Softplus()
+    (found,) = warned(exported(OfItself(softplus)))
+    assert "'matrix' from 'matrix' (unless beta of its softplus is 1)" in str(found.message)
+    (found,) = warned(exported(OfItself(lambda w: softplus(softplus(w)))))
+    assert "'softplus_1' from 'matrix'\n" in str(found.message)
+    assert not warned(exported(OfItself(softplus), optimize=False))
+
+
+def test_what_is_the_result_of_others_too_is_not_inverted() -> None:
+    (found,) = warned(exported(Coinciding()))
+    assert "'exp' from 'rate'" in str(found.message)
 
 
 def test_results_are_named_with_their_parameters() -> None:
@@ -210,8 +259,9 @@ def test_nothing_is_said_if_the_parameters_are_there(make: type[torch.nn.Module]
     assert not warned(exported(make(), optimize=False))
 
 
-def test_nothing_is_said_of_what_was_only_moved() -> None:
-    assert not warned(exported(Moved()))
+@pytest.mark.parametrize("make", [Moved, Shifted])
+def test_nothing_is_said_of_what_was_only_moved_or_shifted(make: type[torch.nn.Module]) -> None:
+    assert not warned(exported(make()))
 
 
 def test_nothing_is_said_of_what_is_not_trained() -> None:

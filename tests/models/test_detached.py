@@ -72,8 +72,28 @@ class Weights(Detached):
         return torch.tanh(y) + self.first(x) * self.second.bias.detach()
 
 
+class Constants(Detached):
+    """Values that the exporter computes: of a buffer, and of a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(6, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = self.table.index_select(0, torch.arange(1)).detach()
+        rates = torch.exp(self.second.bias * 2).detach()
+        return torch.addcmul(places, self.second(self.first(x) + places), rates)
+
+
+class Table(Constants):
+    """The first of these alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x) + self.table.index_select(0, torch.arange(1)).detach())
+
+
 @pytest.mark.parametrize("options", [{}, {"optimize": False}, {"dynamic_shapes": ({0: "n"},)}])
-@pytest.mark.parametrize("make", [Straight, Itself, Layers, Joined, Several, Weights])
+@pytest.mark.parametrize("make", [Straight, Itself, Layers, Joined, Several, Weights, Constants])
 def test_gradients_are_those_of_torch(make: type[nn.Module], options: dict[str, object]) -> None:
     torch.manual_seed(0)
     module, (x, target) = make(), torch.randn(2, 3, 4)
@@ -104,6 +124,12 @@ def test_what_a_file_does_not_tell_is_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Trainer(exported(Unclear(), x, optimize=False), loss="mse", device="cpu")
+
+
+def test_a_constant_that_was_computed_is_known_by_its_name() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trainer(exported(Table(), torch.randn(3, 4)), loss="mse", device="cpu")
 
 
 def test_the_gradient_of_an_input_stops_there_too() -> None:

@@ -268,10 +268,24 @@ class Functions(torch.nn.Module):
         self.rate = torch.nn.Parameter(torch.randn(8))
         self.gate = torch.nn.Parameter(torch.randn(8, 4))
         self.bound = torch.nn.Parameter(torch.zeros(1))
+        self.width = torch.nn.Parameter(torch.linspace(-5, 3, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x * torch.sigmoid(self.gate).t() + x.flip(2) * torch.tanh(self.bound)
+        x = x + torch.nn.functional.softplus(self.width)
         return torch.tanh(x * self.scale.exp()) * -torch.exp(-self.rate)
+
+
+class Scaled(torch.nn.Module):
+    """A parameter that is multiplied by the number that something else is multiplied by, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.shift = torch.nn.Parameter(torch.randn(4, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x) * 0.3 + self.shift * 0.3)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +296,7 @@ class Functions(torch.nn.Module):
         (Queries, True),
         (Decays, True),
         (Functions, True),
+        (Scaled, True),
     ],
 )
 def test_a_batch_of_a_fixed_size_is_trained_as_in_torch(

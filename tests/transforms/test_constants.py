@@ -59,6 +59,13 @@ def test_a_table_of_sines_beside_cosines_is_not_trained(table):
         assert decision_on_c(line, same, i=indices).trained
 
 
+def test_a_table_of_which_sines_and_cosines_are_parted_is_not_trained():
+    table = np.concatenate([SINES, COSINES], axis=1).astype(np.float32)
+    line = "s, k = Split<axis=1>(c) a = Mul(s, k) b = ReduceMean<keepdims=0>(a) y = Add(m, b)"
+    assert decision_on_c(line, table).reason == "cosines or sines of positions"
+    assert decision_on_c(line, table + 0.1 * normal(*table.shape)).trained
+
+
 @pytest.mark.parametrize("low", [-100, -1e4])
 def test_what_rules_scores_out_may_be_smaller_if_the_rest_is_zeros(low):
     mask = np.array([[0, low, 0]], np.float32)

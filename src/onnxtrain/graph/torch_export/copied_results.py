@@ -17,10 +17,12 @@ from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers
 from onnxtrain.graph.torch_export.lost import Lost, tell_merged
 from onnxtrain.graph.torch_export.traced import (
+    SHIFTS,
     given,
     module_of,
     moves,
     nested,
+    of_number,
     parameters,
     read_by_call,
     sources,
@@ -100,10 +102,11 @@ def _give(
 ) -> None:
     """Let nodes read a copy of a result, of another parameter.
 
-    Of equal numbers it is not known how they were computed from that.
+    Of equal numbers it is not known how they were computed from that, unless by adding a number.
     """
     own = copy(graph, value, unique_name(graph, call))
-    made_of = [] if _is_uniform(value) else [one for one in sources(value) if one != name]
+    known = not _is_uniform(value) or of_number(value) in SHIFTS
+    made_of = [one for one in sources(value) if one != name] if known else []
     tell_sources(own, sorted([*made_of, other]))
     for node, index in places:
         node.replace_input_with(index, own)

@@ -52,7 +52,18 @@ def _given_lost(graph: ir.Graph) -> list[tuple[ir.Node, set[str]]]:
 
 
 def _places(node: ir.Node, lost: set[str], called: Mapping[str, str]) -> list[int]:
-    """Which inputs of a node are what it was given by ``detach``."""
+    """Which inputs of a node are what it was given by ``detach``.
+
+    A constant that the exporter computed is called after the last call, which may be that one.
+    """
+    inputs = ((i, value.name) for i, value in enumerate(node.inputs) if value is not None)
+    computed = {i: str(name) for i, name in inputs if name in lost}
+    rest = lost.difference(computed.values())
+    return [*computed, *(_renamed_places(node, rest, called) if rest else ())]
+
+
+def _renamed_places(node: ir.Node, lost: set[str], called: Mapping[str, str]) -> list[int]:
+    """Which inputs are what a node was given by ``detach``, where they are called otherwise."""
     given = read_by_call(node)
     values = [(i, value) for i, value in enumerate(node.inputs) if value is not None]
     names = [called.get(str(value.name), str(value.name)) for _, value in values]

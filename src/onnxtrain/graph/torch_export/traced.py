@@ -60,6 +60,8 @@ _JOINERS = _SHAPERS | JOINED | {_INSIDE, "full", "ones", "zeros"}
 """With these alone, tensors become one of which each has a part."""
 _READS = "onnxtrain.reads"
 """Where a node that was made of no call tells the parameter that it reads."""
+SOFTPLUS = "softplus"
+"""A call of which a file does not tell all that it was given."""
 SHIFTS = frozenset({"add", "sub"})
 """Calls whose results are trained as what they are given is, but for the sign."""
 _OF_NUMBER = SHIFTS | {"mul"}

@@ -20,6 +20,7 @@ from onnxtrain.graph.torch_export.detached import unclear_calls
 from onnxtrain.graph.torch_export.lost import merged_names
 from onnxtrain.graph.torch_export.traced import (
     JOINED,
+    SOFTPLUS,
     calls,
     is_normalized,
     module_of,
@@ -38,7 +39,7 @@ _SHIFTED = frozenset({"add", _NEGATED, "sub"})
 _LEARNED = frozenset({
     *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "einsum", "gelu", "group_norm", "layer_norm"),
     *("linalg_vector_norm", "linear", "matmul", "mm", "relu", "rms_norm", "sigmoid", "silu"),
-    *("scaled_dot_product_attention", "softmax", "softplus", "tanh"),
+    *("scaled_dot_product_attention", "softmax", SOFTPLUS, "tanh"),
 })  # fmt: skip
 """Calls that compute with what is learned, not with places or constants."""
 _ARITHMETIC = frozenset({
@@ -96,7 +97,7 @@ def warn_of_computed(
         again = any(made[name] > 1 for name in names)
         kept = _keeps(decision.name, len(names), again) and not _computes(value, told, measured)
         if names and not kept:
-            unless = "" if not _may_have_its_size(value, told) else " (unless its size stayed)"
+            unless = _unless(value, told)
             found.append(f"'{decision.name}' from {', '.join(map(repr, names))}{unless}")
     if found:
         warnings.warn(
@@ -196,6 +197,13 @@ def _has_border(value: ir.Value) -> bool:
     long = [axis for axis, size in enumerate(numbers.shape) if size > 1]
     edges = [numbers.take(place, axis) for axis in long for place in (0, -1)]
     return any(bool((edge == edge.flat[0]).all()) for edge in edges if edge.size > 1 or not edge)
+
+
+def _unless(value: ir.Value, told: Collection[str]) -> str:
+    """What would make a tensor the parameter itself, or one that is trained as that is."""
+    if value.name in sources(value) and SOFTPLUS in calls(value, told):
+        return " (unless beta of its softplus is 1)"
+    return " (unless its size stayed)" if _may_have_its_size(value, told) else ""
 
 
 def _may_have_its_size(value: ir.Value, told: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -117,10 +117,20 @@ def is_waves(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or len(tensor.shape) < 2 or tensor.size < _TABLE:
         return False
-    if not all(_is(node, _READERS) for node, _ in final_uses(value)):
+    if not all(_is(node, _READERS) for node in _readers(value)):
         return False
     rows = tensor.numpy().reshape(-1, int(tensor.shape.numpy()[-1]))
     return _are_waves(rows[:_TABLE]) and _are_waves(rows)
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Node]:
+    """Nodes that compute with a tensor, or with parts of it: sines and cosines may be parted."""
+    for node, _ in final_uses(value):
+        if _is(node, frozenset({"Split"})):
+            for part in node.outputs:
+                yield from _readers(part)
+        else:
+            yield node
 
 
 def is_grid(tensor: ir.TensorProtocol) -> bool:
