@@ -17,6 +17,7 @@ from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, shape_of, take_place
 from onnxtrain.graph.torch_export.traced import (
+    calls,
     moves,
     one_place,
     parameters,
@@ -30,6 +31,8 @@ from onnxtrain.graph.torch_export.traced import (
 _LOOKED_UP = "embedding"
 _ALIKE = {"expand": 2, "repeat": 3, _LOOKED_UP: 3}
 """What results are called that samples share, and how many axes they have then at least."""
+_TILERS = frozenset({"expand", "repeat", "tile"})
+"""Calls that write numbers again for every sample."""
 _LARGEST = 2**20
 """More numbers than this the exporter does not repeat."""
 
@@ -46,6 +49,8 @@ def share_rows(model: ir.Model) -> bool:
         name, stored = str(value.name), value
         merged = any(name not in (read_by_call(node) or [name]) for node, _ in value.uses())
         once = _once(value, batches)
+        if once is None and not _TILERS.isdisjoint(calls(value, told)):
+            once = _tile(value, batches)
         if once is not None:
             stored = _share(graph, value, once)
         rows = (None if merged else _row(stored, name, told)) or _rows(stored, name)
@@ -80,6 +85,22 @@ def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
             np.broadcast_to(first, numbers.shape), numbers
         ):
             return first
+    return None
+
+
+def _tile(value: ir.Value, batches: set[int]) -> np.ndarray | None:
+    """The same where samples share an axis with something else, as heads of attention do."""
+    made = read_numbers(value)
+    if made is None or not made.size or is_uniform(made):
+        return None
+    numbers = made.numpy()
+    for axis, size in enumerate(numbers.shape):
+        for samples in batches:
+            if size % samples or size == samples:
+                continue
+            first, *others = np.split(numbers, samples, axis)
+            if all(np.array_equal(first, other) for other in others):
+                return first
     return None
 
 
@@ -133,7 +154,14 @@ def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]
 def _share(graph: ir.Graph, value: ir.Value, once: np.ndarray) -> ir.Value:
     """Let the graph repeat what is stored once, and give that."""
     stored = _stored(graph, value, once)
-    take_place(graph, value, ir.node("Expand", [stored, shape_of(graph, value)]))
+    sizes = shape_of(graph, value)
+    assert sizes.const_value is not None
+    times = sizes.const_value.numpy() // once.shape
+    if all(few == 1 or many == 1 for few, many in zip(once.shape, times, strict=True)):
+        take_place(graph, value, ir.node("Expand", [stored, sizes]))
+    else:
+        sizes.const_value = ir.Tensor(times, name=sizes.name)
+        take_place(graph, value, ir.node("Tile", [stored, sizes]))
     return stored
 
 
