@@ -257,6 +257,43 @@ def test_nothing_is_said_of_how_places_were_computed() -> None:
     assert not warned(exported(Distances()))
 
 
+class Coordinates(torch.nn.Module):
+    """Layers that compute a bias from coordinates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grid", torch.rand(1, 4, 2))
+        self.first, self.second = torch.nn.Linear(2, 4096), torch.nn.Linear(4096, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.second(torch.relu(self.first(self.grid)))
+
+
+def test_products_of_parameters_and_constants_are_named() -> None:
+    (found,) = warned(exported(Coordinates()))
+    assert "from 'first.weight'" in str(found.message)
+
+
+class Slopes(torch.nn.Module):
+    """Distances that many pairs share, with numbers of each pair added to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(4, 1))
+        self.register_buffer("places", (torch.arange(4)[:, None] - torch.arange(4)).abs())
+        self.register_buffer("slopes", torch.tensor([[0.0], [1.0]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = (x @ x.transpose(1, 2))[:, None]
+        scores = scores * (self.table[self.places][..., 0] + self.slopes[:, None])
+        return torch.tanh(scores).mean(1) @ x
+
+
+def test_sums_of_rows_that_are_there_again_are_named() -> None:
+    (found,) = warned(exported(Slopes()))
+    assert "from 'table'" in str(found.message)
+
+
 @pytest.mark.parametrize(("name", "count"), [("places", 1), ("position_ids", 0)])
 def test_rows_of_zeros_that_may_be_one_are_named(name: str, count: int) -> None:
     found = warned(exported(Zeros(name)))

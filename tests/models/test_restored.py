@@ -206,6 +206,23 @@ class Queries(torch.nn.Module):
         return queries + 3 * self.attention(queries, x, x)[0]
 
 
+class Windows(torch.nn.Module):
+    """Distances that all windows share, of which each hides some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(7, 2))
+        self.register_buffer("places", torch.arange(4)[:, None] - torch.arange(4) + 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = self.table[self.places.view(-1)].view(4, 4, 2).permute(2, 0, 1)[None]
+        sides = torch.arange(4) // torch.arange(4, 1, -1)[:, None]
+        apart = (sides[:, :, None] != sides[:, None]).float() * -100.0
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        scores = heads @ heads.transpose(2, 3) + (bias + apart[:, None])
+        return (scores.softmax(-1) @ heads).transpose(1, 2).flatten(2)
+
+
 class Wider(torch.nn.Module):
     """A matrix that is also a part of another one, beside a second."""
 
@@ -280,6 +297,7 @@ class Functions(torch.nn.Module):
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
         (Kinds, True),
         (Queries, True),
+        (Windows, True),
         (Decays, True),
         (Functions, True),
     ],

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
@@ -20,11 +21,14 @@ from onnxtrain.graph.torch_export.detached import unclear_calls
 from onnxtrain.graph.torch_export.lost import merged_names
 from onnxtrain.graph.torch_export.traced import (
     JOINED,
+    call_of,
     calls,
     is_normalized,
     module_of,
     moves,
     one_place,
+    read_by_call,
+    repeats,
     sources,
     stem,
     tensors,
@@ -84,6 +88,7 @@ def warn_of_computed(
     """
     told = {name: kind for _, kind, name in tensors(model.graph)}
     measured = _still_computed(model.graph)
+    called = {call: name for call, _, name in tensors(model.graph)}
     values = model.graph.initializers
     made = collections.Counter(n for d in decisions for n in {d.name, *sources(values[d.name])})
     found = []
@@ -94,7 +99,9 @@ def warn_of_computed(
         value = values[decision.name]
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
-        kept = _keeps(decision.name, len(names), again) and not _computes(value, told, measured)
+        kept = _keeps(decision.name, len(names), again) and not (
+            _computes(value, told, measured) or _is_product(value, called)
+        )
         if names and not kept:
             unless = "" if not _may_have_its_size(value, told) else " (unless its size stayed)"
             found.append(f"'{decision.name}' from {', '.join(map(repr, names))}{unless}")
@@ -170,7 +177,7 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
     on_the_way = calls(value, {*told, *measured})
     if _is_one_row(value, told) or _is_of_itself(value, told):
         return True
-    if not _LEARNED.isdisjoint(on_the_way):
+    if not _LEARNED.isdisjoint(on_the_way) or _has_rows_again(value, on_the_way):
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
         return True
@@ -186,6 +193,28 @@ def _is_of_itself(value: ir.Value, told: Collection[str]) -> bool:
     """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed."""
     call = stem(str(value.name).rpartition(".")[2])
     return call in _SHIFTED - {_NEGATED} and all(map(moves, calls(value, told)))
+
+
+def _is_product(value: ir.Value, called: Mapping[str, str]) -> bool:
+    """Whether a layer multiplied its parameter with numbers that are constant, too.
+
+    What the layer goes on with tells its call, which was given both.
+    """
+    made_of = set(sources(value))
+    for node, _ in value.uses():
+        given = {called.get(name, name) for name in read_by_call(node)}
+        if stem(call_of(node) or "") in _LEARNED and len(given & made_of) > 1:
+            return True
+    return False
+
+
+def _has_rows_again(value: ir.Value, on_the_way: Collection[str]) -> bool:
+    """Whether a sum has rows of a table, most of them more than once, as its numbers tell."""
+    tensor = value.const_value
+    if tensor is None or is_uniform(tensor) or not any(map(repeats, on_the_way)):
+        return False
+    call = stem(str(value.name).rpartition(".")[2])
+    return call in _SHIFTED and 2 * np.unique(tensor.numpy()).size <= tensor.size
 
 
 def _has_border(value: ir.Value) -> bool:
