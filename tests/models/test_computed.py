@@ -274,6 +274,31 @@ def test_products_of_parameters_and_constants_are_named() -> None:
     assert "from 'first.weight'" in str(found.message)
 
 
+def test_weights_that_were_divided_by_their_norm_are_named() -> None:
+    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(8, 8))
+    (found,) = warned(exported(layer))
+    assert "from 'parametrizations.weight.original'" in str(found.message)
+
+
+class Biases(torch.nn.Module):
+    """Biases of which one is always zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(torch.randn(4)) for _ in range(2))
+        self.register_buffer("zeros", torch.zeros(4), persistent=False)
+        self.layer = torch.nn.Linear(8, 12, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = torch.cat([self.first, self.zeros, self.second])
+        return torch.tanh(torch.nn.functional.linear(x, self.layer.weight, bias))[..., :8]
+
+
+def test_parameters_that_were_joined_with_constants_are_named() -> None:
+    (found,) = warned(exported(Biases()))
+    assert "'cat' from 'first', 'second'" in str(found.message)
+
+
 class Slopes(torch.nn.Module):
     """Distances that many pairs share, with numbers of each pair added to them."""
 

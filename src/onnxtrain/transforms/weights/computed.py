@@ -40,9 +40,9 @@ _NEGATED = "neg"
 _SHIFTED = frozenset({"add", _NEGATED, "sub"})
 """Calls whose results have the gradients of what they are given, if the rest is constant."""
 _LEARNED = frozenset({
-    *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "einsum", "gelu", "group_norm", "layer_norm"),
-    *("linalg_vector_norm", "linear", "matmul", "mm", "relu", "rms_norm", "sigmoid", "silu"),
-    *("scaled_dot_product_attention", "softmax", "softplus", "tanh"),
+    *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "dot", "einsum", "gelu", "group_norm"),
+    *("layer_norm", "linalg_vector_norm", "linear", "matmul", "mm", "mv", "relu", "rms_norm"),
+    *("scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus", "tanh", "vdot"),
 })  # fmt: skip
 """Calls that compute with what is learned, not with places or constants."""
 _ARITHMETIC = frozenset({
@@ -100,7 +100,9 @@ def warn_of_computed(
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
         kept = _keeps(decision.name, len(names), again) and not (
-            _computes(value, told, measured) or _is_product(value, called)
+            _computes(value, told, measured)
+            or _is_product(value, called)
+            or _has_constants(value, told)
         )
         if names and not kept:
             unless = "" if not _may_have_its_size(value, told) else " (unless its size stayed)"
@@ -206,6 +208,14 @@ def _is_product(value: ir.Value, called: Mapping[str, str]) -> bool:
         if stem(call_of(node) or "") in _LEARNED and len(given & made_of) > 1:
             return True
     return False
+
+
+def _has_constants(value: ir.Value, told: Mapping[str, str]) -> bool:
+    """Whether a tensor was joined of parameters and of what the module does not train."""
+    on_the_way = calls(value, told)
+    others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
+    joined = not JOINED.isdisjoint({stem(str(value.name)), *on_the_way})
+    return joined and others and _PLACES.isdisjoint(on_the_way)
 
 
 def _has_rows_again(value: ir.Value, on_the_way: Collection[str]) -> bool:
