@@ -17,6 +17,7 @@ from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, shape_of, take_place
 from onnxtrain.graph.torch_export.traced import (
+    SHIFTS,
     calls,
     moves,
     one_place,
@@ -24,6 +25,7 @@ from onnxtrain.graph.torch_export.traced import (
     read_by_call,
     repeats,
     sources,
+    stem,
     tell_sources,
     tensors,
 )
@@ -33,6 +35,8 @@ _ALIKE = {"expand": 2, "repeat": 3, _LOOKED_UP: 3}
 """What results are called that samples share, and how many axes they have then at least."""
 _TILERS = frozenset({"expand", "repeat", "tile"})
 """Calls that write numbers again for every sample."""
+_ROUNDED = 1e-5
+"""How much sums may differ by rounding, as a part of the largest."""
 _LARGEST = 2**20
 """More numbers than this the exporter does not repeat."""
 
@@ -121,16 +125,19 @@ def _row(
 def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | None:
     """Rows that a tensor has more than once, where each of them stands, and along which axis.
 
-    What was only moved tells by rows of which some, not all, are the same. Numbers of which many
-    are equal tell nothing.
+    What was only moved, or looked up and shifted, tells by rows of which some, not all, are the
+    same. Numbers of which many are equal tell nothing.
     """
     made = read_numbers(value)
-    if made is None or not moves(name) or not 1 < made.size <= _LARGEST or is_uniform(made):
+    moved = moves(name) or (stem(name) in SHIFTS and any(map(repeats, sources(value))))
+    if made is None or not moved or not 1 < made.size <= _LARGEST or is_uniform(made):
         return None
     numbers = made.numpy()
     found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
     rows, places, axis = min(found, key=lambda one: one[0].size)
     if rows.size == numbers.size or not (repeats(name) or _tell(rows, places)):
+        return None
+    if not moves(name) and _is_shifted(rows):
         return None
     return (rows, places, axis) if 2 * np.unique(rows).size > rows.size else None
 
@@ -139,6 +146,12 @@ def _tell(rows: np.ndarray, places: np.ndarray) -> bool:
     """Whether there are several rows, and none of equal numbers (a pruned one) comes again."""
     again = rows[np.bincount(places.ravel()) > 1]
     return len(rows) > 1 and not bool((again == again[:, :1]).all(1).any())
+
+
+def _is_shifted(rows: np.ndarray) -> bool:
+    """Whether a column is another one with a number added: of one that the table has, not two."""
+    spread = np.ptp(rows[:, 1:] - rows[:, :-1], axis=0)
+    return bool((spread <= _ROUNDED * np.abs(rows).max()).any())
 
 
 def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]:
