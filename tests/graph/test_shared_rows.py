@@ -100,6 +100,30 @@ def test_rows_that_some_places_share_are_stored_once(numbers: list[float], ops: 
     assert whole.tolist() == np.reshape(numbers, (2, 2, 2)).tolist()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "way", "shares"),
+    [
+        ([1, 2, 3, 1, 2, 3, 2, 1], "index", True),
+        ([1, 2, 3, 1, 2, 3, 2, 1], "clone", False),
+        ([1, 2, 0, 1, 2, 0, 2, 1], "index", False),
+        ([1, 2, 3, 2, 4, 5, 6, 7], "index", False),
+    ],
+    ids=["looked up", "moved", "pruned", "few again"],
+)
+def test_numbers_that_places_share_are_stored_once(
+    numbers: list[float], way: str, shares: bool
+) -> None:
+    found = repeated(numbers, "unsqueeze")
+    found.graph.initializers["unsqueeze"].metadata_props[FOLDED] = f"['token', '{way}']"
+    found.graph.inputs[0].shape = ir.Shape(["N", 2, 2])
+    assert share_rows(found) is shares
+    if shares:
+        assert [node.op_type for node in found.graph] == ["Gather", "Add"]
+        rows, places = (v.const_value.numpy() for v in found.graph[0].inputs if v and v.const_value)
+        assert rows.tolist() == [1, 2, 3]
+        assert rows[places].tolist() == np.reshape(numbers, (2, 2, 2)).tolist()
+
+
 @pytest.mark.parametrize(("name", "shares"), [("transpose", False), ("embedding", True)])
 def test_pruned_rows_are_no_repetition(name: str, shares: bool) -> None:
     """A weight may have several of them; a table has a row of zeros for what fills up."""

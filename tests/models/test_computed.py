@@ -299,6 +299,23 @@ def test_parameters_that_were_joined_with_constants_are_named() -> None:
     assert "'cat' from 'first', 'second'" in str(found.message)
 
 
+class Levels(torch.nn.Module):
+    """Positions as waves, with a learned row for each of two levels added to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels = torch.nn.Parameter(torch.randn(2, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        waves = torch.sin(torch.arange(2).float()[:, None] * torch.arange(8).float())
+        return torch.tanh(x * torch.cat([waves + level for level in self.levels]))
+
+
+def test_constants_to_which_rows_were_added_before_they_were_joined_are_named() -> None:
+    (found,) = warned(exported(Levels()))
+    assert "'cat' from 'levels'" in str(found.message)
+
+
 class Slopes(torch.nn.Module):
     """Distances that many pairs share, with numbers of each pair added to them."""
 

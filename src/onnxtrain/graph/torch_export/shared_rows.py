@@ -135,11 +135,22 @@ def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | No
     numbers = made.numpy()
     found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
     rows, places, axis = min(found, key=lambda one: one[0].size)
+    if rows.size == numbers.size and any(map(repeats, sources(value))):
+        return _numbers(numbers)
     if rows.size == numbers.size or not (repeats(name) or _tell(rows, places)):
         return None
     if not moves(name) and _is_shifted(rows):
         return None
     return (rows, places, axis) if 2 * np.unique(rows).size > rows.size else None
+
+
+def _numbers(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """The same for rows of one number, as attention with one head has, most of them repeated."""
+    rows, places = np.unique(numbers, return_inverse=True)
+    often = np.bincount(places.ravel()) > 1
+    if 2 * rows.size > numbers.size or not rows[often].all():
+        return None
+    return rows, places.reshape(numbers.shape).astype(np.int64), numbers.ndim
 
 
 def _tell(rows: np.ndarray, places: np.ndarray) -> bool:

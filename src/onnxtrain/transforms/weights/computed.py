@@ -55,6 +55,8 @@ _PLACES = frozenset({
     *("ones", "ones_like", "zeros", "zeros_like"),
 })  # fmt: skip
 """Calls that are given places, or make them."""
+_WAVES = frozenset({"cos", "sin"})
+"""Calls that compute positions, which a module does not learn."""
 _PADDED = frozenset({"constant_pad_nd", "pad"})
 """Calls that put numbers around others, which a module does not learn."""
 _LOOKED_UP = "embedding"
@@ -214,7 +216,10 @@ def _has_constants(value: ir.Value, told: Mapping[str, str]) -> bool:
     """Whether a tensor was joined of parameters and of what the module does not train."""
     on_the_way = calls(value, told)
     others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
-    joined = not JOINED.isdisjoint({stem(str(value.name)), *on_the_way})
+    call = _last_call(str(value.name))
+    if call in JOINED and not _WAVES.isdisjoint(on_the_way):
+        return True
+    joined = not JOINED.isdisjoint({call, *on_the_way})
     return joined and others and _PLACES.isdisjoint(on_the_way)
 
 
@@ -256,12 +261,17 @@ def _is_one_row(value: ir.Value, told: Collection[str]) -> bool:
     return tensor.size > sizes[-1] and one_place(value, told) is not False
 
 
+def _last_call(name: str) -> str:
+    """The call of which a tensor, or what it was made of, is called the result."""
+    return stem(_ADDED.sub("", name.rpartition(".")[2]))
+
+
 def _keeps(name: str, count: int, again: bool) -> bool:
     """Whether a computed tensor has the gradients of so many parameters, as far as names tell.
 
     A parameter that is in the file again, in another form, has the gradients of both.
     """
-    call = stem(_ADDED.sub("", name.rpartition(".")[2]))
+    call = _last_call(name)
     if call in JOINED:
         return not again
     if count > 1:
