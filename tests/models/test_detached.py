@@ -116,10 +116,11 @@ def test_what_a_file_does_not_tell_is_named(make: type[nn.Module], call: str) ->
 
 
 class Again(Detached):
-    """Something detached, and the same of what is not learned computed twice."""
+    """Something detached, parts that are all, and the same of what is not learned twice."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.first(x) * x.flip(0)
+        y = self.first(x)[:, 1:][:, :4][:3] * x.flip(0)[:, 1:]
+        y = torch.nn.functional.pad(y, (0, 1))
         return y.sin() * x.flip(0) + self.second(x).detach()
 
 

@@ -14,6 +14,7 @@ from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.traced import (
     DETACH,
     call_of,
+    moves,
     parameters,
     read_by_call,
     sources,
@@ -52,13 +53,15 @@ def _merged(graph: ir.Graph) -> list[str]:
     if not any(stem(name) == DETACH for node in nodes for name in read_by_call(node)):
         return []
     made = {str(call_of(node)) for node in nodes}
+    made.update(str(value.name) for node in all_nodes(graph) for value in node.outputs)
     learned = _learned(graph)
     found: dict[str, None] = {}
     for node in nodes:
         others = [value for value in node.inputs if value in learned and value.producer()]
         reads = {str(call_of(n)) for value in others if (n := value.producer()) is not None}
         given = read_by_call(node)
-        gone = [name for name in given if stem(name) in {*map(stem, reads)} and name not in made]
+        alike = {stem(call) for call in reads if not moves(call)}
+        gone = [name for name in given if stem(name) in alike and name not in made]
         if reads - {*given, str(call_of(node))}:
             found.update(dict.fromkeys(gone))
     return list(found)
