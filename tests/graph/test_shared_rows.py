@@ -100,7 +100,46 @@ def test_rows_that_some_places_share_are_stored_once(numbers: list[float], ops: 
     assert whole.tolist() == np.reshape(numbers, (2, 2, 2)).tolist()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "way", "shares"),
+    [
+        ([1, 2, 3, 1, 2, 3, 2, 1], "index", True),
+        ([1, 2, 3, 1, 2, 3, 2, 1], "clone", False),
+        ([1, 2, 0, 1, 2, 0, 2, 1], "index", False),
+        ([1, 2, 3, 2, 4, 5, 6, 7], "index", False),
+    ],
+    ids=["looked up", "moved", "pruned", "few again"],
+)
+def test_numbers_that_places_share_are_stored_once(
+    numbers: list[float], way: str, shares: bool
+) -> None:
+    found = repeated(numbers, "unsqueeze")
+    found.graph.initializers["unsqueeze"].metadata_props[FOLDED] = f"['token', '{way}']"
+    found.graph.inputs[0].shape = ir.Shape(["N", 2, 2])
+    assert share_rows(found) is shares
+    if shares:
+        assert [node.op_type for node in found.graph] == ["Gather", "Add"]
+        rows, places = (v.const_value.numpy() for v in found.graph[0].inputs if v and v.const_value)
+        assert rows.tolist() == [1, 2, 3]
+        assert rows[places].tolist() == np.reshape(numbers, (2, 2, 2)).tolist()
+
+
 @pytest.mark.parametrize(("name", "shares"), [("transpose", False), ("embedding", True)])
 def test_pruned_rows_are_no_repetition(name: str, shares: bool) -> None:
     """A weight may have several of them; a table has a row of zeros for what fills up."""
     assert share_rows(repeated([0, 0, 1, 2, 0, 0, 3, 4], name)) is shares
+
+
+@pytest.mark.parametrize(("way", "ops"), [("repeat_2", ["Tile", "Add"]), ("clone", ["Add"])])
+def test_samples_that_share_an_axis_with_heads_are_stored_once(way: str, ops: list[str]) -> None:
+    found = model(
+        "(float[2,3] x, float[4,3] h) => (float[4,3] y) <float[4,3] "
+        "val_7 = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}> { y = Add(h, val_7) }"
+    )
+    found.graph.metadata_props[SIGNATURE] = "p_t: PARAMETER target='table'\nx: USER_INPUT\n"
+    found.graph.initializers["val_7"].metadata_props[FOLDED] = f"['table', '{way}']"
+    assert share_rows(found) is (len(ops) > 1)
+    assert [node.op_type for node in found.graph] == ops
+    if len(ops) > 1:
+        rows, times = (v.const_value.numpy() for v in found.graph[0].inputs if v and v.const_value)
+        assert rows.tolist() == [[1, 2, 3], [4, 5, 6]] and times.tolist() == [2, 1]

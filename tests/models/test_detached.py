@@ -116,14 +116,38 @@ class Unclear(Detached):
         return torch.addcmul(z.detach(), y, z)
 
 
-def test_what_a_file_does_not_tell_is_named() -> None:
+class Merged(Detached):
+    """Differences of the same, of which one is detached and another has a part that is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = self.first(x), self.second(x)
+        return y + (z - y).detach() + torch.sin(z - y.detach())
+
+
+@pytest.mark.parametrize(("make", "call"), [(Unclear, "addcmul"), (Merged, "sub_1")])
+def test_what_a_file_does_not_tell_is_named(make: type[nn.Module], call: str) -> None:
     x = torch.randn(3, 4)
-    with pytest.warns(UserWarning, match="'addcmul'") as found:
-        Trainer(exported(Unclear(), x), loss="mse", device="cpu")
+    with pytest.warns(UserWarning, match=f"'{call}'") as found:
+        Trainer(exported(make(), x), loss="mse", device="cpu")
     assert [one.filename for one in found] == [__file__] and "flip" not in str(found[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Trainer(exported(Unclear(), x, optimize=False), loss="mse", device="cpu")
+        Trainer(exported(make(), x, optimize=False), loss="mse", device="cpu")
+
+
+class Again(Detached):
+    """Something detached, parts that are all, and the same of what is not learned twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)[:, 1:][:, :4][:3] * x.flip(0)[:, 1:]
+        y = torch.nn.functional.pad(y, (0, 1))
+        return y.sin() * x.flip(0) + self.second(x).detach()
+
+
+def test_nothing_is_said_of_what_is_not_learned() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trainer(exported(Again(), torch.randn(3, 4)), loss="mse", device="cpu", trainable="first.*")
 
 
 def test_a_constant_that_was_computed_is_known_by_its_name() -> None:

@@ -206,6 +206,52 @@ class Queries(torch.nn.Module):
         return queries + 3 * self.attention(queries, x, x)[0]
 
 
+class Raised(torch.nn.Module):
+    """Distances that many pairs share, to each of which a number is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.distances = torch.nn.Embedding(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(4)
+        scores = self.distances((places[:, None] - places).abs()).permute(2, 0, 1) + 0.5
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        scores = torch.tanh(heads @ heads.transpose(2, 3) * scores)
+        return (scores @ heads).transpose(1, 2).flatten(2)
+
+
+class Turned(torch.nn.Module):
+    """Tensors of three axes that are read in several orders, one of them also as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries = torch.nn.Parameter(torch.randn(1, 4, 8))
+        self.heads = torch.nn.Parameter(torch.randn(2, 4, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x.unsqueeze(1) @ self.heads.transpose(1, 2)
+        x = torch.tanh(scores.sum(1) @ x + (x.unsqueeze(2) * self.heads.transpose(0, 1)).sum(2))
+        return (x @ self.queries.transpose(1, 2)).softmax(-1) @ self.queries
+
+
+class Windows(torch.nn.Module):
+    """Distances that all windows share, of which each hides some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(7, 2))
+        self.register_buffer("places", torch.arange(4)[:, None] - torch.arange(4) + 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = self.table[self.places.view(-1)].view(4, 4, 2).permute(2, 0, 1)[None]
+        sides = torch.arange(4) // torch.arange(4, 1, -1)[:, None]
+        apart = (sides[:, :, None] != sides[:, None]).float() * -100.0
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        scores = heads @ heads.transpose(2, 3) + (bias + apart[:, None])
+        return (scores.softmax(-1) @ heads).transpose(1, 2).flatten(2)
+
+
 class Wider(torch.nn.Module):
     """A matrix that is also a part of another one, beside a second."""
 
@@ -294,6 +340,9 @@ class Scaled(torch.nn.Module):
         *itertools.product([Encoder, Again, Positions, Rows, Wider, Shares], [False, True]),
         (Kinds, True),
         (Queries, True),
+        (Raised, True),
+        (Turned, True),
+        (Windows, True),
         (Decays, True),
         (Functions, True),
         (Scaled, True),

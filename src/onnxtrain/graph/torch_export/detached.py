@@ -14,6 +14,8 @@ from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.traced import (
     DETACH,
     call_of,
+    moves,
+    parameters,
     read_by_call,
     sources,
     stem,
@@ -21,6 +23,7 @@ from onnxtrain.graph.torch_export.traced import (
     tensors,
 )
 from onnxtrain.graph.walk import all_nodes
+from onnxtrain.types import FLOATS
 
 
 def restore_detached(graph: ir.Graph) -> None:
@@ -32,13 +35,47 @@ def restore_detached(graph: ir.Graph) -> None:
 
 
 def unclear_calls(graph: ir.Graph) -> list[str]:
-    """Calls that were given something detached, but no node of theirs tells what of its inputs."""
+    """Calls that were given something detached, but no node of theirs tells what of its inputs.
+
+    Calls that are one with others, which computed the same, may be such.
+    """
     called = {name: call for call, _, name in tensors(graph)}
     found: dict[str, bool] = {}
     for node, lost in _given_lost(graph):
         call = str(call_of(node))
         found[call] = found.get(call, False) or bool(_places(node, lost, called))
-    return [call for call, clear in found.items() if not clear]
+    return [*(call for call, clear in found.items() if not clear), *_merged(graph)]
+
+
+def _merged(graph: ir.Graph) -> list[str]:
+    """Calls of what is learned that are one with others, in a module that detaches something."""
+    nodes = [node for node in all_nodes(graph) if call_of(node)]
+    if not any(stem(name) == DETACH for node in nodes for name in read_by_call(node)):
+        return []
+    made = {str(call_of(node)) for node in nodes}
+    made.update(str(value.name) for node in all_nodes(graph) for value in node.outputs)
+    learned = _learned(graph)
+    found: dict[str, None] = {}
+    for node in nodes:
+        others = [value for value in node.inputs if value in learned and value.producer()]
+        reads = {str(call_of(n)) for value in others if (n := value.producer()) is not None}
+        given = read_by_call(node)
+        alike = {stem(call) for call in reads if not moves(call)}
+        gone = [name for name in given if stem(name) in alike and name not in made]
+        if reads - {*given, str(call_of(node))}:
+            found.update(dict.fromkeys(gone))
+    return list(found)
+
+
+def _learned(graph: ir.Graph) -> set[ir.Value]:
+    """What is computed from parameters, and is no place or size."""
+    known = set(parameters(graph).values())
+    stored = graph.initializers.values()
+    found = {v for v in stored if not known.isdisjoint([str(v.name), *sources(v)])}
+    for node in graph:
+        if not found.isdisjoint(node.inputs):
+            found.update(value for value in node.outputs if value.dtype in (None, *FLOATS))
+    return found
 
 
 def _given_lost(graph: ir.Graph) -> list[tuple[ir.Node, set[str]]]:

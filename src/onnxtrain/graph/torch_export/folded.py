@@ -10,6 +10,7 @@ own making, so that the numbers have to tell.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,6 +22,9 @@ from onnxtrain.graph.torch_export.traced import is_computed, parameters, sources
 from onnxtrain.types import FLOATS, DataType
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+_MOST_AXES = 4
+"""Tensors with more of them are not looked at for another order."""
 
 Matrices = Mapping[tuple[DataType, tuple[int, ...]], Sequence[ir.Value]]
 """Matrices of a model by their type and sizes."""
@@ -78,8 +82,9 @@ def join_forms(model: ir.Model) -> bool:
         tensor = first.const_value
         if first is value or tensor is None or tensor.shape == made.shape:
             continue
-        if np.array_equal(tensor.numpy().ravel(), made.numpy().ravel()):
-            take_place(graph, value, ir.node("Reshape", [first, shape_of(graph, value)]))
+        node = _moved(graph, first, value)
+        if node is not None:
+            take_place(graph, value, node)
             found = True
     return found
 
@@ -100,15 +105,26 @@ def _way(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
         parameter = graph.initializers.get(name)
         if parameter is None or not _is_read_parameter(parameter):
             continue
-        tensor = parameter.const_value
-        assert tensor is not None
-        old, new = tensor.numpy(), made.numpy()
-        if is_uniform(tensor):
+        assert parameter.const_value is not None
+        if is_uniform(parameter.const_value):
             continue  # equal numbers do not tell how they were moved
-        if old.ndim == 2 and np.array_equal(old.T, new):
-            return ir.node("Transpose", [parameter], {"perm": [1, 0]})
-        if old.shape != new.shape and np.array_equal(old.ravel(), new.ravel()):
-            return ir.node("Reshape", [parameter, shape_of(graph, value)])
+        node = _moved(graph, parameter, value)
+        if node is not None:
+            return node
+    return None
+
+
+def _moved(graph: ir.Graph, one: ir.Value, other: ir.Value) -> ir.Node | None:
+    """A node that makes a constant of another one that has its numbers in another form."""
+    assert one.const_value is not None and other.const_value is not None
+    old, new = one.const_value.numpy(), other.const_value.numpy()
+    if old.shape != new.shape and np.array_equal(old.ravel(), new.ravel()):
+        return ir.node("Reshape", [one, shape_of(graph, other)])
+    if sorted(old.shape) == sorted(new.shape) and old.ndim <= _MOST_AXES:
+        for order in itertools.permutations(range(old.ndim)):
+            turned = order != tuple(range(old.ndim)) and old.transpose(order)
+            if turned is not False and np.array_equal(turned, new):
+                return ir.node("Transpose", [one], {"perm": order})
     return None
 
 

@@ -10,6 +10,7 @@ from onnxtrain.graph.torch_export.eliminated import restore_calls
 from onnxtrain.graph.torch_export.folded import join_forms
 from onnxtrain.graph.torch_export.inverted import invert
 from onnxtrain.graph.torch_export.joined import part
+from onnxtrain.graph.torch_export.masked import unmask
 from onnxtrain.graph.torch_export.merged import separate
 from onnxtrain.graph.torch_export.overlapping import join_parts
 from onnxtrain.graph.torch_export.shared_rows import share_rows
@@ -26,6 +27,6 @@ def restore(model: ir.Model) -> bool:
     """
     steps = (
         *(separate, part, shift, invert, restore_biases, restore_steps, restore_calls),
-        *(tell_results, share_rows, join_forms, join_parts),
+        *(tell_results, unmask, share_rows, join_forms, join_parts),
     )
     return any([step(model) for step in steps])

@@ -17,12 +17,15 @@ from onnxtrain.graph.constants import constant, is_uniform
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, shape_of, take_place
 from onnxtrain.graph.torch_export.traced import (
+    SHIFTS,
+    calls,
     moves,
     one_place,
     parameters,
     read_by_call,
     repeats,
     sources,
+    stem,
     tell_sources,
     tensors,
 )
@@ -30,6 +33,10 @@ from onnxtrain.graph.torch_export.traced import (
 _LOOKED_UP = "embedding"
 _ALIKE = {"expand": 2, "repeat": 3, _LOOKED_UP: 3}
 """What results are called that samples share, and how many axes they have then at least."""
+_TILERS = frozenset({"expand", "repeat", "tile"})
+"""Calls that write numbers again for every sample."""
+_ROUNDED = 1e-5
+"""How much sums may differ by rounding, as a part of the largest."""
 _LARGEST = 2**20
 """More numbers than this the exporter does not repeat."""
 
@@ -46,6 +53,8 @@ def share_rows(model: ir.Model) -> bool:
         name, stored = str(value.name), value
         merged = any(name not in (read_by_call(node) or [name]) for node, _ in value.uses())
         once = _once(value, batches)
+        if once is None and not _TILERS.isdisjoint(calls(value, told)):
+            once = _tile(value, batches)
         if once is not None:
             stored = _share(graph, value, once)
         rows = (None if merged else _row(stored, name, told)) or _rows(stored, name)
@@ -83,6 +92,22 @@ def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
     return None
 
 
+def _tile(value: ir.Value, batches: set[int]) -> np.ndarray | None:
+    """The same where samples share an axis with something else, as heads of attention do."""
+    made = read_numbers(value)
+    if made is None or not made.size or is_uniform(made):
+        return None
+    numbers = made.numpy()
+    for axis, size in enumerate(numbers.shape):
+        for samples in batches:
+            if size % samples or size == samples:
+                continue
+            first, *others = np.split(numbers, samples, axis)
+            if all(np.array_equal(first, other) for other in others):
+                return first
+    return None
+
+
 def _row(
     value: ir.Value, name: str, known: Collection[str]
 ) -> tuple[np.ndarray, np.ndarray, int] | None:
@@ -100,24 +125,44 @@ def _row(
 def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | None:
     """Rows that a tensor has more than once, where each of them stands, and along which axis.
 
-    What was only moved tells by rows of which some, not all, are the same. Numbers of which many
-    are equal tell nothing.
+    What was only moved, or looked up and shifted, tells by rows of which some, not all, are the
+    same. Numbers of which many are equal tell nothing.
     """
     made = read_numbers(value)
-    if made is None or not moves(name) or not 1 < made.size <= _LARGEST or is_uniform(made):
+    moved = moves(name) or (stem(name) in SHIFTS and any(map(repeats, sources(value))))
+    if made is None or not moved or not 1 < made.size <= _LARGEST or is_uniform(made):
         return None
     numbers = made.numpy()
     found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
     rows, places, axis = min(found, key=lambda one: one[0].size)
+    if rows.size == numbers.size and any(map(repeats, sources(value))):
+        return _numbers(numbers)
     if rows.size == numbers.size or not (repeats(name) or _tell(rows, places)):
         return None
+    if not moves(name) and _is_shifted(rows):
+        return None
     return (rows, places, axis) if 2 * np.unique(rows).size > rows.size else None
+
+
+def _numbers(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """The same for rows of one number, as attention with one head has, most of them repeated."""
+    rows, places = np.unique(numbers, return_inverse=True)
+    often = np.bincount(places.ravel()) > 1
+    if 2 * rows.size > numbers.size or not rows[often].all():
+        return None
+    return rows, places.reshape(numbers.shape).astype(np.int64), numbers.ndim
 
 
 def _tell(rows: np.ndarray, places: np.ndarray) -> bool:
     """Whether there are several rows, and none of equal numbers (a pruned one) comes again."""
     again = rows[np.bincount(places.ravel()) > 1]
     return len(rows) > 1 and not bool((again == again[:, :1]).all(1).any())
+
+
+def _is_shifted(rows: np.ndarray) -> bool:
+    """Whether a column is another one with a number added: of one that the table has, not two."""
+    spread = np.ptp(rows[:, 1:] - rows[:, :-1], axis=0)
+    return bool((spread <= _ROUNDED * np.abs(rows).max()).any())
 
 
 def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -133,7 +178,14 @@ def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]
 def _share(graph: ir.Graph, value: ir.Value, once: np.ndarray) -> ir.Value:
     """Let the graph repeat what is stored once, and give that."""
     stored = _stored(graph, value, once)
-    take_place(graph, value, ir.node("Expand", [stored, shape_of(graph, value)]))
+    sizes = shape_of(graph, value)
+    assert sizes.const_value is not None
+    times = sizes.const_value.numpy() // once.shape
+    if all(few == 1 or many == 1 for few, many in zip(once.shape, times, strict=True)):
+        take_place(graph, value, ir.node("Expand", [stored, sizes]))
+    else:
+        sizes.const_value = ir.Tensor(times, name=sizes.name)
+        take_place(graph, value, ir.node("Tile", [stored, sizes]))
     return stored
 
 

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.graph.constants import is_uniform
@@ -21,11 +22,14 @@ from onnxtrain.graph.torch_export.lost import merged_names
 from onnxtrain.graph.torch_export.traced import (
     JOINED,
     SOFTPLUS,
+    call_of,
     calls,
     is_normalized,
     module_of,
     moves,
     one_place,
+    read_by_call,
+    repeats,
     sources,
     stem,
     tensors,
@@ -37,9 +41,9 @@ _NEGATED = "neg"
 _SHIFTED = frozenset({"add", _NEGATED, "sub"})
 """Calls whose results have the gradients of what they are given, if the rest is constant."""
 _LEARNED = frozenset({
-    *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "einsum", "gelu", "group_norm", "layer_norm"),
-    *("linalg_vector_norm", "linear", "matmul", "mm", "relu", "rms_norm", "sigmoid", "silu"),
-    *("scaled_dot_product_attention", "softmax", SOFTPLUS, "tanh"),
+    *("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "dot", "einsum", "gelu", "group_norm"),
+    *("layer_norm", "linalg_vector_norm", "linear", "matmul", "mm", "mv", "relu", "rms_norm"),
+    *("scaled_dot_product_attention", "sigmoid", "silu", "softmax", SOFTPLUS, "tanh", "vdot"),
 })  # fmt: skip
 """Calls that compute with what is learned, not with places or constants."""
 _ARITHMETIC = frozenset({
@@ -52,6 +56,8 @@ _PLACES = frozenset({
     *("ones", "ones_like", "zeros", "zeros_like"),
 })  # fmt: skip
 """Calls that are given places, or make them."""
+_WAVES = frozenset({"cos", "sin"})
+"""Calls that compute positions, which a module does not learn."""
 _PADDED = frozenset({"constant_pad_nd", "pad"})
 """Calls that put numbers around others, which a module does not learn."""
 _LOOKED_UP = "embedding"
@@ -85,6 +91,7 @@ def warn_of_computed(
     """
     told = {name: kind for _, kind, name in tensors(model.graph)}
     measured = _still_computed(model.graph)
+    called = {call: name for call, _, name in tensors(model.graph)}
     values = model.graph.initializers
     made = collections.Counter(n for d in decisions for n in {d.name, *sources(values[d.name])})
     found = []
@@ -95,7 +102,11 @@ def warn_of_computed(
         value = values[decision.name]
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
-        kept = _keeps(decision.name, len(names), again) and not _computes(value, told, measured)
+        kept = _keeps(decision.name, len(names), again) and not (
+            _computes(value, told, measured)
+            or _is_product(value, called)
+            or _has_constants(value, told)
+        )
         if names and not kept:
             unless = _unless(value, told)
             found.append(f"'{decision.name}' from {', '.join(map(repr, names))}{unless}")
@@ -171,7 +182,7 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
     on_the_way = calls(value, {*told, *measured})
     if _is_one_row(value, told) or _is_of_itself(value, told):
         return True
-    if not _LEARNED.isdisjoint(on_the_way):
+    if not _LEARNED.isdisjoint(on_the_way) or _has_rows_again(value, on_the_way):
         return True
     if any(call.startswith(_RESIZED) for call in on_the_way):
         return True
@@ -187,6 +198,39 @@ def _is_of_itself(value: ir.Value, told: Collection[str]) -> bool:
     """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed."""
     call = stem(str(value.name).rpartition(".")[2])
     return call in _SHIFTED - {_NEGATED} and all(map(moves, calls(value, told)))
+
+
+def _is_product(value: ir.Value, called: Mapping[str, str]) -> bool:
+    """Whether a layer multiplied its parameter with numbers that are constant, too.
+
+    What the layer goes on with tells its call, which was given both.
+    """
+    made_of = set(sources(value))
+    for node, _ in value.uses():
+        given = {called.get(name, name) for name in read_by_call(node)}
+        if stem(call_of(node) or "") in _LEARNED and len(given & made_of) > 1:
+            return True
+    return False
+
+
+def _has_constants(value: ir.Value, told: Mapping[str, str]) -> bool:
+    """Whether a tensor was joined of parameters and of what the module does not train."""
+    on_the_way = calls(value, told)
+    others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
+    call = _last_call(str(value.name))
+    if call in JOINED and not _WAVES.isdisjoint(on_the_way):
+        return True
+    joined = not JOINED.isdisjoint({call, *on_the_way})
+    return joined and others and _PLACES.isdisjoint(on_the_way)
+
+
+def _has_rows_again(value: ir.Value, on_the_way: Collection[str]) -> bool:
+    """Whether a sum has rows of a table, most of them more than once, as its numbers tell."""
+    tensor = value.const_value
+    if tensor is None or is_uniform(tensor) or not any(map(repeats, on_the_way)):
+        return False
+    call = stem(str(value.name).rpartition(".")[2])
+    return call in _SHIFTED and 2 * np.unique(tensor.numpy()).size <= tensor.size
 
 
 def _has_border(value: ir.Value) -> bool:
@@ -225,12 +269,17 @@ def _is_one_row(value: ir.Value, told: Collection[str]) -> bool:
     return tensor.size > sizes[-1] and one_place(value, told) is not False
 
 
+def _last_call(name: str) -> str:
+    """The call of which a tensor, or what it was made of, is called the result."""
+    return stem(_ADDED.sub("", name.rpartition(".")[2]))
+
+
 def _keeps(name: str, count: int, again: bool) -> bool:
     """Whether a computed tensor has the gradients of so many parameters, as far as names tell.
 
     A parameter that is in the file again, in another form, has the gradients of both.
     """
-    call = stem(_ADDED.sub("", name.rpartition(".")[2]))
+    call = _last_call(name)
     if call in JOINED:
         return not again
     if count > 1:
