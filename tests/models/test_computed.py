@@ -4,13 +4,10 @@ import linecache
 import warnings
 from collections.abc import Callable
 
-import followed
 import pytest
+import telling
 import torch
-
-from onnxtrain import Trainer
-
-SHOWN = "exporter computed tensors from parameters"
+from telling import exported, told, warned
 
 
 class Results(torch.nn.Module):
@@ -201,21 +198,6 @@ class Scale(torch.nn.Module):
         return x * (1.0 + self.weight)
 
 
-def exported(module: torch.nn.Module, **options: bool) -> bytes:
-    return followed.exported(module, torch.rand(2, 4, 8), **options)
-
-
-def told(model: bytes, **options: object) -> list[warnings.WarningMessage]:
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        Trainer(model, loss="mse", optimizer="sgd", lr=0.1, device="cpu", **options)  # type: ignore[arg-type]
-    return list(found)
-
-
-def warned(model: bytes, **options: object) -> list[warnings.WarningMessage]:
-    return [one for one in told(model, **options) if SHOWN in str(one.message)]
-
-
 def test_softplus_is_named_since_its_beta_is_not_in_the_file() -> None:
     softplus = torch.nn.Softplus()
     (found,) = warned(exported(OfItself(softplus)))
@@ -235,7 +217,8 @@ def test_results_are_named_with_their_parameters() -> None:
     text = str(found.message)
     assert "'add' from 'first', 'second'" in text and "'pow_1' from 'scale'" in text
     assert "layer" not in text and "optimize=False" in text
-    assert found.filename == __file__ and "Trainer(" in linecache.getline(__file__, found.lineno)
+    assert found.filename == telling.__file__
+    assert "Trainer(" in linecache.getline(telling.__file__, found.lineno)
 
 
 @pytest.mark.parametrize(
@@ -307,85 +290,6 @@ def test_nothing_is_said_of_how_places_were_computed() -> None:
     assert not warned(exported(Distances()))
 
 
-class Coordinates(torch.nn.Module):
-    """Layers that compute a bias from coordinates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("grid", torch.rand(1, 4, 2))
-        self.first, self.second = torch.nn.Linear(2, 4096), torch.nn.Linear(4096, 8, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.second(torch.relu(self.first(self.grid)))
-
-
-def test_products_of_parameters_and_constants_are_named() -> None:
-    (found,) = warned(exported(Coordinates()))
-    assert "from 'first.weight'" in str(found.message)
-
-
-def test_weights_that_were_divided_by_their_norm_are_named() -> None:
-    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(8, 8))
-    (found,) = warned(exported(layer))
-    assert "from 'parametrizations.weight.original'" in str(found.message)
-
-
-class Biases(torch.nn.Module):
-    """Biases of which one is always zero."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = (torch.nn.Parameter(torch.randn(4)) for _ in range(2))
-        self.register_buffer("zeros", torch.zeros(4), persistent=False)
-        self.layer = torch.nn.Linear(8, 12, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        bias = torch.cat([self.first, self.zeros, self.second])
-        return torch.tanh(torch.nn.functional.linear(x, self.layer.weight, bias))[..., :8]
-
-
-def test_parameters_that_were_joined_with_constants_are_named() -> None:
-    (found,) = warned(exported(Biases()))
-    assert "'cat' from 'first', 'second'" in str(found.message)
-
-
-class Levels(torch.nn.Module):
-    """Positions as waves, with a learned row for each of two levels added to them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.levels = torch.nn.Parameter(torch.randn(2, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        waves = torch.sin(torch.arange(2).float()[:, None] * torch.arange(8).float())
-        return torch.tanh(x * torch.cat([waves + level for level in self.levels]))
-
-
-def test_constants_to_which_rows_were_added_before_they_were_joined_are_named() -> None:
-    (found,) = warned(exported(Levels()))
-    assert "'cat' from 'levels'" in str(found.message)
-
-
-class Slopes(torch.nn.Module):
-    """Distances that many pairs share, with numbers of each pair added to them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.randn(4, 1))
-        self.register_buffer("places", (torch.arange(4)[:, None] - torch.arange(4)).abs())
-        self.register_buffer("slopes", torch.tensor([[0.0], [1.0]]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores = (x @ x.transpose(1, 2))[:, None]
-        scores = scores * (self.table[self.places][..., 0] + self.slopes[:, None])
-        return torch.tanh(scores).mean(1) @ x
-
-
-def test_sums_of_rows_that_are_there_again_are_named() -> None:
-    (found,) = warned(exported(Slopes()))
-    assert "from 'table'" in str(found.message)
-
-
 @pytest.mark.parametrize(("name", "count"), [("places", 1), ("position_ids", 0)])
 def test_rows_of_zeros_that_may_be_one_are_named(name: str, count: int) -> None:
     found = warned(exported(Zeros(name)))
@@ -421,7 +325,7 @@ def test_normalizations_that_were_folded_into_layers_are_named() -> None:
     text = str(found.message)
     assert "'norm' into 'layer.weight'" in text and "'other' into 'back.weight'" in text
     assert "last" not in text and "optimize=False" in text
-    assert "Trainer(" in linecache.getline(__file__, found.lineno)
+    assert "Trainer(" in linecache.getline(telling.__file__, found.lineno)
 
 
 def test_nothing_is_said_of_normalizations_that_are_there_or_of_layers_that_are_not_trained() -> (
