@@ -21,7 +21,7 @@ from onnxtrain.kernels.precision import (
     store,
     widen,
 )
-from onnxtrain.kernels.reduction.norm import PIECE, l2_of
+from onnxtrain.kernels.reduction.norm import FEW, l2_of
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of
 from onnxtrain.types import BOOL, MS, NUMBERS, DataType
@@ -119,7 +119,7 @@ def l2(x: Tensor, dims: _Dims, keep: bool) -> Tensor:
     """√(Σ x²)."""
     dtype = acc(x.dtype) if x.is_floating_point() else torch.float64
     values = x if x.is_floating_point() else x.to(dtype)
-    if x.device.type != "cpu" or math.prod(x.shape[dim] for dim in dims) <= PIECE:
+    if x.device.type != "cpu" or math.prod(x.shape[dim] for dim in dims) <= FEW:
         return store(torch.linalg.vector_norm(values, 2, dims, keep, dtype=dtype), x)
     if len(dims) < x.ndim:
         return store(torch.sum(values.to(dtype).square(), dims, keep).sqrt(), x)
