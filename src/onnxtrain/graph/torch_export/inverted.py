@@ -88,7 +88,7 @@ def _function(value: ir.Value, known: set[str], told: set[str]) -> str | None:
 
 def _without_insides(calls: list[str]) -> list[str]:
     """Calls without those that the one softplus among them is made of."""
-    if calls.count(_SCALED) != 1:
+    if calls.count(_SCALED) != 1 or SOFTPLUS not in calls:
         return calls
     rest = [call for call in calls if call not in _INSIDE]
     rest.remove(SOFTPLUS)
