@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import statistics
 import time
 
@@ -13,27 +14,39 @@ from torch import Tensor
 import op_row
 from op_row import Call
 
-CLEARED = 3 << 28
-"""Bytes that are written between calls: many times a cache, and work for as long as a host needs
-to launch the next call, even a slow one."""
+CLEARED, CLEARING = 3 << 28, 0.2
+"""Bytes that are written between calls, many times a cache, and milliseconds that this takes."""
 ROUNDS = {0.05: 3, 0.015: 6}
 """How often calls that take less than so many milliseconds are measured, in turn with peers."""
 FEWEST, ROUNDS_ON_CPU = 5, 3
-"""Calls that are measured on a CPU, however long they take, and how often."""
+"""Calls that are measured by the clock, however long they take, and how often on a CPU."""
 
 
 def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
     """Median of as many calls as fit into some milliseconds, on a GPU with nothing in its cache.
 
-    A GPU is still busy with something else when it gets one, so that the host's time is not part
-    of it unless that is longer than anybody's should be.
+    A GPU is busy with something else for as long as the host takes to launch the next call, so that
+    the host's time is not part of it.
     """
     if op_row.DEVICE == "cpu":
         return _by_clock(call, rep)
-    whole = _pairs(call, 5, whole=True)
+    clears = math.ceil(on_host(call) / CLEARING)
+    whole = _pairs(call, 5, clears, whole=True)
     count = max(1, int(rep / whole))
-    _pairs(call, max(1, int(warmup / whole)))
-    return _pairs(call, count)
+    _pairs(call, max(1, int(warmup / whole)), clears)
+    return _pairs(call, count, clears)
+
+
+def on_host(call: Call) -> float:
+    """Milliseconds until the host has launched a call, on a GPU that has nothing else to do."""
+    found: list[float] = []
+    for _ in range(FEWEST):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - start) * 1e3)
+    torch.cuda.synchronize()
+    return statistics.median(found)
 
 
 def _by_clock(call: Call, rep: int) -> float:
@@ -46,12 +59,13 @@ def _by_clock(call: Call, rep: int) -> float:
     return statistics.median(found)
 
 
-def _pairs(call: Call, count: int, whole: bool = False) -> float:
-    """Median time of so many calls, or of all that is done for one."""
+def _pairs(call: Call, count: int, clears: int, whole: bool = False) -> float:
+    """Median time of so many calls, each behind so many clearings, or of all that is done for one."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(3)] for _ in range(count)]
     for before, start, end in events:
         before.record()
-        _memory().zero_()
+        for _ in range(clears):
+            _memory().zero_()
         start.record()
         call()
         end.record()

@@ -47,7 +47,7 @@ from op_rows_step import (
 )
 from op_rows_tensor import concat_rows
 from op_rows_update import list_rows, one_rows
-from op_timing import in_turn
+from op_timing import in_turn, on_host
 from report import append, needs_gpu, table
 
 FAMILIES = {
@@ -149,6 +149,7 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
         "peer ms": round(times[best], 4),
         "times faster": ratio(times),
         "times torch": ratio(eager(times)),
+        "host ms": "" if op_row.DEVICE == "cpu" else round(on_host(row.ours), 3),
         "recorded ms": round(again[OURS], 5) if OURS in again else "",
         "peer recorded ms": round(again[best_peer(again)], 5) if len(again) > 1 else "",
         "times faster recorded": ratio(again),
