@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import statistics
 import time
 
@@ -14,8 +13,9 @@ from torch import Tensor
 import op_row
 from op_row import Call
 
-CLEARED, CLEARING = 3 << 28, 0.2
-"""Bytes that are written between calls, many times a cache, and milliseconds that this takes."""
+CLEARED = 3 << 28
+"""Bytes that are written between calls: many times a cache, and work for as long as a host needs
+to launch the next call, even a slow one."""
 ROUNDS = {0.05: 3, 0.015: 6}
 """How often calls that take less than so many milliseconds are measured, in turn with peers."""
 FEWEST, ROUNDS_ON_CPU = 5, 3
@@ -25,16 +25,15 @@ FEWEST, ROUNDS_ON_CPU = 5, 3
 def milliseconds(call: Call, warmup: int = 5, rep: int = 40) -> float:
     """Median of as many calls as fit into some milliseconds, on a GPU with nothing in its cache.
 
-    A GPU is busy with something else for as long as the host takes to launch the next call, so that
-    the host's time is not part of it.
+    A GPU is still busy with something else when it gets one, so that the host's time is not part
+    of it unless that is longer than anybody's should be.
     """
     if op_row.DEVICE == "cpu":
         return _by_clock(call, rep)
-    clears = math.ceil(on_host(call) / CLEARING)
-    whole = _pairs(call, 5, clears, whole=True)
+    whole = _pairs(call, 5, whole=True)
     count = max(1, int(rep / whole))
-    _pairs(call, max(1, int(warmup / whole)), clears)
-    return _pairs(call, count, clears)
+    _pairs(call, max(1, int(warmup / whole)))
+    return _pairs(call, count)
 
 
 def on_host(call: Call) -> float:
@@ -59,13 +58,12 @@ def _by_clock(call: Call, rep: int) -> float:
     return statistics.median(found)
 
 
-def _pairs(call: Call, count: int, clears: int, whole: bool = False) -> float:
-    """Median time of so many calls, each behind so many clearings, or of all that is done for one."""
+def _pairs(call: Call, count: int, whole: bool = False) -> float:
+    """Median time of so many calls, or of all that is done for one."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(3)] for _ in range(count)]
     for before, start, end in events:
         before.record()
-        for _ in range(clears):
-            _memory().zero_()
+        _memory().zero_()
         start.record()
         call()
         end.record()

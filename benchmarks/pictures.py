@@ -83,7 +83,7 @@ def kernels(rows: list[Row]) -> Figure:
     for row in rows:
         place = names.index(row["operator"]) + (0.17 if row["type"] == "float32" else -0.17)
         colour = TYPES.get(row["type"], INK)
-        small = float(row["of copy"]) * float(row["ms"]) < SMALL_MS
+        small = float(row["MB moved"]) / float(row["copy TB/s"]) * 1e-3 < SMALL_MS
         face = "white" if small else colour
         for axes, value in ((left, times(row, "faster")), (right, float(row["of copy"]))):
             axes.plot(value, place, "o", ms=5, color=colour, mfc=face, mew=1.1)

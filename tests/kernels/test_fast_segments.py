@@ -15,7 +15,7 @@ from kernels.fast import in_two_types, module
 
 tl = pytest.importorskip("triton.language", reason="Triton is not installed")
 SMALL: dict[str, dict[str, Any]] = {
-    "segments": {"CLEARED": 4},
+    "segments": {"CLEARED": 4, "COLUMNS": {2: 64, 4: 32}},
     "runs": {"CHUNK": 4, "SPAN": 8, "JOINED": 2, "FIRSTS": 4},
     "order": {"HELD": tl.constexpr(2)},
     "sorting": {"DIGIT": 5, "MOVED": 32, "COMPARED": 16, "TOGETHER": 1, "CLEARED": 64},
@@ -63,6 +63,14 @@ def test_long_runs_are_cut_into_few_parts() -> None:
     assert [span(65536, 2), span(1 << 22, 50304)] == [256, 2048]
 
 
+def test_as_many_rows_are_cleared_beside_a_sort_as_there_is_time_for() -> None:
+    cut = functools.partial(piece("sorting").plan_of, device=torch.device("cpu"))
+    assert [cut(16384, 50304, 768).blocks, cut(65536, 50304, 768).blocks] == [1572, 0]
+    large = cut(16384, 128256, 4096)
+    assert large.blocks * large.cleared * 4096 == piece("sorting").MEANWHILE
+    assert cut(16384, 128256, 0).blocks == 0
+
+
 def near(ours: torch.Tensor, true: torch.Tensor) -> None:
     width = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[ours.dtype]
     torch.testing.assert_close(ours.double(), true, rtol=width, atol=width)
@@ -105,6 +113,9 @@ def test_sums_of_rows_with_the_same_index(
     true = sums(index, values, rows)
     ours = piece("segments").sum_rows(index, values, rows)
     near(ours, true)
+    full = torch.full_like(ours, math.nan)
+    piece("segments")._sum_sorted(index, values, full, False)
+    assert torch.equal(full, ours), "every row is written"
     base = drawn(rows, columns, device=device, dtype=dtype)
     near(piece("segments").sum_rows(index, values, rows, base.clone()), base.double() + true)
     assert torch.equal(ours, piece("segments").sum_rows(index - rows, values, rows))

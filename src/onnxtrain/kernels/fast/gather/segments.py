@@ -27,7 +27,7 @@ COUNTED = 1 << 18
 
 
 @Compiled
-@triton.jit(do_not_specialize=["count", "rows", "marks", "blocks"])
+@triton.jit(do_not_specialize=["count", "rows", "marks", "blocks", "both"])
 def _sums(
     out,
     edges,
@@ -39,6 +39,7 @@ def _sums(
     rows: tl.int32,
     marks: tl.int32,
     blocks: tl.int32,
+    both: tl.int32,
     ADDED: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
@@ -47,19 +48,23 @@ def _sums(
     C: tl.constexpr,
     Z: tl.constexpr,
 ):
-    """Runs that begin in a chunk; the first programs take those that a span begins within."""
+    """Runs that begin in a chunk; the first programs take those that a span begins within.
+
+    Every other one of the first clears rows, until there are no more of ``both`` kinds.
+    """
     wait()
     strips = tl.cdiv(columns, C)
     strip = tl.program_id(0) % strips
     column = strip * C + tl.arange(0, C)
     own = tl.program_id(0) // strips
-    clears = (own % 2 == 0) & (own // 2 < blocks)
+    in_turn = own < 2 * both
+    clears = tl.where(in_turn, own % 2 == 0, both < blocks)
+    own = tl.where(in_turn, own // 2, own - both)
     if clears:
-        row = own // 2 * Z + tl.arange(0, Z)
+        row = own * Z + tl.arange(0, Z)
         marked = tl.load(numbers + marks + row, row < rows, 1)
         zero_rows(out, row, marked == 0, columns, column, Z, C)
         return
-    own -= tl.minimum(blocks, (own + 1) // 2)
     add_runs(
         out,
         edges,
@@ -104,8 +109,7 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
     # half as many where registers hold what is there as well
     chunk = runs.CHUNK // 2 if added else runs.CHUNK
     programs, blocks = spans + cdiv(total, chunk), cdiv(found.uncleared, CLEARED)
-    # every other program clears until all rows are cleared
-    _sums[(strips * (blocks + max(programs, blocks)),)](
+    _sums[(strips * (programs + blocks),)](
         out,
         found.edges,
         found.numbers,
@@ -116,6 +120,7 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         found.uncleared,
         found.marks,
         blocks,
+        min(programs, blocks),
         added,
         chunk,
         span,

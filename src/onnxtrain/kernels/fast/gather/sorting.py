@@ -28,8 +28,9 @@ TOGETHER = 2
 """So many programs a multiprocessor wait for each other at most; twice as many find room there."""
 CLEARERS, CLEARED = 1, 16384
 """Programs a multiprocessor that clear rows beside the others, and elements of one at once."""
-SHARE, SHORT = 0.5, 1 << 15
-"""Part of the rows that are cleared beside a sort of at most so many indices, a short one."""
+SHARE, SHORT, MEANWHILE = 0.5, 1 << 15, 20 << 20
+"""Part of the rows that are cleared beside a sort of at most so many indices, a short one; and most
+elements, for which there is time. More programs clear the others, beside the sums."""
 
 
 class Sorted(NamedTuple):
@@ -220,7 +221,8 @@ def plan_of(total: int, rows: int, columns: int, device: torch.device) -> Plan:
     programs = cdiv(total, block)
     width = min(power(columns), 1024)
     cleared = max(1, CLEARED // width)
-    blocks = int(cdiv(rows, cleared) * SHARE) if columns and total <= SHORT else 0
+    most = MEANWHILE // (cleared * columns) if columns else 0
+    blocks = min(int(cdiv(rows, cleared) * SHARE), most) if total <= SHORT else 0
     clearers = min(blocks, CLEARERS * processors)
     table = programs << (digit - 1)
     return Plan(digit, passes, block, programs, table, clearers, blocks, cleared, width)
