@@ -6,7 +6,10 @@ several times as long to begin and to end as to run, and that changes from one g
 On a CPU shapes are smaller, and portable kernels are measured. A copy of as many bytes as must be
 moved is measured too: small ones do not reach the speed of large ones.
 
-python benchmarks/ops.py [--save] [--only softmax loss] [--compile] [--device cpu]
+Rows that were about as fast as their best peer when they were last saved can be measured again,
+in many turns: what one turn says of them is chance.
+
+python benchmarks/ops.py [--save] [--only softmax loss] [--close] [--compile] [--device cpu]
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 import torch
 
 import op_row
+from newest import last_of_each, on_gpu
 from onnxtrain.kernels import fast
 from op_anchors import at_copies, geometric_mean, summary
 from op_compiled import compile_ahead
@@ -48,7 +52,7 @@ from op_rows_step import (
 from op_rows_tensor import concat_rows
 from op_rows_update import list_rows, one_rows
 from op_timing import in_turn, on_host
-from report import append, needs_gpu, table
+from report import append, needs_gpu, read, table
 
 FAMILIES = {
     "forward": forward_rows,
@@ -84,6 +88,9 @@ OURS, DEFAULT = "", "torch"
 """Names of our call among those of the peers, and of what torch's modules and optimizers run."""
 SHORT, IN_A_ROW, ROUNDS = 0.015, 32, 9
 """Milliseconds below which calls are replayed in a row, how many, and how often all are timed."""
+ABOUT, TURNS = 0.05, 15
+"""How far from a peer's speed rows are close to it, and how often such are measured in turn."""
+Key = tuple[str, ...]
 MEANS = {
     "times faster": "the best peer",
     "times torch": "torch's own operators",
@@ -97,14 +104,14 @@ class WrongError(Exception):
     """A result that is not what it should be, whose speed says nothing."""
 
 
-def replayed(row: Row) -> dict[str, float]:
+def replayed(row: Row, turns: int = 0) -> dict[str, float]:
     """Milliseconds of what can be recorded: "" is ours."""
     if not row.alike or op_row.DEVICE == "cpu":
         return {}
     calls = graphs(row, 1)
-    times = in_turn(calls, warmup=2, rep=8) if calls else {}
+    times = in_turn(calls, rounds=turns, warmup=2, rep=8) if calls else {}
     if times and min(times.values()) < SHORT:
-        times = in_turn(graphs(row, IN_A_ROW), rounds=ROUNDS, warmup=1, rep=4)
+        times = in_turn(graphs(row, IN_A_ROW), rounds=turns or ROUNDS, warmup=1, rep=4)
         times = {name: ms / IN_A_ROW for name, ms in times.items()}
     return times
 
@@ -121,7 +128,21 @@ def error(found: Any, true: Any) -> float:
     return max(((a.double() - b.double()).norm() / b.double().norm()).item() for a, b in pairs)
 
 
-def measured(row: Row, speed: float) -> dict[str, Any]:
+def close_ones(rows: list[dict[str, str]]) -> set[Key]:
+    """Names, shapes and types of rows that were last about as fast as the best peer."""
+    columns = "times faster", "times faster recorded"
+    return {
+        (row["operator"], row["shape"], row["type"])
+        for row in last_of_each(on_gpu(rows), "operator", "shape", "type")
+        if any(abs(float(row[column]) - 1) <= ABOUT for column in columns if row.get(column))
+    }
+
+
+def key_of(row: Row) -> Key:
+    return row.name, row.shape, str(row.dtype).removeprefix("torch.")
+
+
+def measured(row: Row, speed: float, turns: int = 0) -> dict[str, Any]:
     if op_row.DEVICE != "cpu":
         # indices of the row before may be of the same kind, and lie otherwise
         fast.load("gather.slots").KINDS.forget()
@@ -135,14 +156,12 @@ def measured(row: Row, speed: float) -> dict[str, Any]:
                 f"{row.name} {row.shape} {row.dtype}: error {wrong}, allowed {allowed}"
             )
         del true
-    times, again = in_turn({OURS: row.ours, **row.peers}), replayed(row)
+    times, again = in_turn({OURS: row.ours, **row.peers}, turns), replayed(row, turns)
     ours, best = times[OURS], best_peer(times)
     # a host that is behind is part of the one, what torch sends before a replay of the other
     on_device = min(ours, again.get(OURS, ours))
     return {
-        "operator": row.name,
-        "shape": row.shape,
-        "type": str(row.dtype).removeprefix("torch."),
+        **dict(zip(("operator", "shape", "type"), key_of(row), strict=True)),
         "MB moved": round(row.bytes / 1e6, 3),
         "ms": round(ours, 4),
         "of copy": round(row.bytes / (on_device * 1e-3) / speed, 3),
@@ -211,6 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--only", choices=FAMILIES, nargs="+", default=list(FAMILIES))
+    parser.add_argument("--close", action="store_true", help="only those that peers come close to")
     parser.add_argument("--compile", action="store_true", help="also peers by torch.compile")
     parser.add_argument("--device", choices=["cuda", "cpu"])
     args = parser.parse_args()
@@ -224,11 +244,14 @@ def main() -> None:
     speed = copy_speed()
     print(f"copy: {speed / 1e12:.3g} TB/s")
     rows, wrong = [], []
+    close = close_ones(read("ops")) if args.close else None
     for name in args.only:
         found = []
         for row in FAMILIES[name]():
+            if close is not None and key_of(row) not in close:
+                continue
             try:
-                found.append(measured(row, speed))
+                found.append(measured(row, speed, 0 if close is None else TURNS))
             except WrongError as error:
                 wrong.append(str(error))
             else:
@@ -237,8 +260,9 @@ def main() -> None:
         if args.save:  # what was measured is kept if a later family fails
             measure = {"copy TB/s": float(f"{speed / 1e12:.3g}")}
             append("ops", [{**measure, **row} for row in found], op_row.DEVICE)
-    print(table(rows))
-    print_means(rows)
+    if rows:
+        print(table(rows))
+        print_means(rows)
     if wrong:
         sys.exit("\n".join(["wrong results:", *wrong]))
 

@@ -195,8 +195,8 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
 
     times = {"": 0.2, "torch": 0.4, "torch.compile": 0.1}
     graphs = {"": 0.1, "torch": 0.3}
-    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: times)
-    monkeypatch.setattr(ops, "replayed", lambda row: graphs)
+    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: times)
+    monkeypatch.setattr(ops, "replayed", lambda row, turns: graphs)
     monkeypatch.setattr(ops, "copied", {200: 0.05}.get)
     monkeypatch.setattr(ops, "on_host", lambda call: 0.03)
     monkeypatch.setattr(op_row, "DEVICE", "cuda")
@@ -206,18 +206,37 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     assert (found["copy ms"], found["host ms"]) == (0.05, 0.03)
     assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, 3.0, 3.0]
     assert (found["recorded ms"], found["peer recorded ms"]) == (0.1, 0.3)
-    monkeypatch.setattr(ops, "replayed", lambda row: {"": 0.1})
+    monkeypatch.setattr(ops, "replayed", lambda row, turns: {"": 0.1})
     alone = ops.measured(row, speed=1e6)
     assert [alone[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, "", ""]
     faster = {"": 0.2, "torch index_add": 0.3}
-    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: {**times, **faster})
+    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: {**times, **faster})
     asked = ops.measured(row, speed=1e6)
     assert (asked["times torch"], asked["times default"]) == (1.5, 2.0)
-    monkeypatch.setattr(ops, "in_turn", lambda calls, **effort: faster)
+    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: faster)
     assert ops.measured(row, speed=1e6)["times default"] == ""
     assert alone["recorded ms"] == 0.1
     ops.print_means([found, {**found, "times faster": 2.0}, alone])
     assert "geometric mean of 3 rows: 0.79 times" in capsys.readouterr().out
+
+
+def test_rows_that_peers_come_close_to_are_chosen_by_their_last_figures() -> None:
+    import ops
+
+    def saved(shape: str, faster: float, replayed: float | str, device: str = "GPU") -> dict:
+        row = {"operator": "Gelu", "shape": shape, "type": "float32", "device": device}
+        return {**row, "times faster": str(faster), "times faster recorded": str(replayed)}
+
+    rows = [
+        saved("(1,)", 1.0, 1.0),
+        saved("(2,)", 0.96, 1.3),
+        saved("(3,)", 1.3, 1.04),
+        saved("(4,)", 1.02, ""),
+        saved("(5,)", 1.2, ""),
+        saved("(1,)", 1.1, 1.2),
+        saved("(6,)", 1.0, "", "CPU"),
+    ]
+    assert {shape for _, shape, _ in ops.close_ones(rows)} == {"(2,)", "(3,)", "(4,)"}
 
 
 SMALL = {
