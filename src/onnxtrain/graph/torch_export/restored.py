@@ -13,6 +13,7 @@ from onnxtrain.graph.torch_export.joined import part
 from onnxtrain.graph.torch_export.masked import unmask
 from onnxtrain.graph.torch_export.merged import separate
 from onnxtrain.graph.torch_export.overlapping import join_parts
+from onnxtrain.graph.torch_export.scaled import unscale
 from onnxtrain.graph.torch_export.shared_rows import share_rows
 from onnxtrain.graph.torch_export.shared_steps import restore_steps
 from onnxtrain.graph.torch_export.shifted import shift
@@ -26,7 +27,7 @@ def restore(model: ir.Model) -> bool:
     is one then.
     """
     steps = (
-        *(separate, part, shift, invert, restore_biases, restore_steps, restore_calls),
+        *(separate, part, shift, unscale, invert, restore_biases, restore_steps, restore_calls),
         *(tell_results, unmask, share_rows, join_forms, join_parts),
     )
     return any([step(model) for step in steps])

@@ -24,8 +24,10 @@ from onnxtrain.graph.torch_export.traced import (
     parameters,
     read_by_call,
     repeats,
+    shapes,
     sources,
     stem,
+    tell_given,
     tell_sources,
     tensors,
 )
@@ -53,6 +55,9 @@ def share_rows(model: ir.Model) -> bool:
         name, stored = str(value.name), value
         merged = any(name not in (read_by_call(node) or [name]) for node, _ in value.uses())
         once = _once(value, batches)
+        if once is None and (number := _number(value, told)) is not None:
+            found = _expand(graph, value, number, *known.intersection(sources(value))) or found
+            continue
         if once is None and not _TILERS.isdisjoint(calls(value, told)):
             once = _tile(value, batches)
         if once is not None:
@@ -90,6 +95,17 @@ def _once(value: ir.Value, batches: set[int]) -> np.ndarray | None:
         ):
             return first
     return None
+
+
+def _number(value: ir.Value, known: Collection[str]) -> np.ndarray | None:
+    """The one number that a vector is made of by nothing but expanding it."""
+    made = read_numbers(value)
+    if made is None or len(made.shape) != 1 or not made.size or not is_uniform(made):
+        return None
+    expanded = stem(str(value.name).rpartition(".")[2]) == "expand"
+    plain = all(map(shapes, calls(value, known)))
+    alone = len([name for name in sources(value) if name in known]) == 1
+    return made.numpy()[:1] if expanded and plain and alone else None
 
 
 def _tile(value: ir.Value, batches: set[int]) -> np.ndarray | None:
@@ -173,6 +189,16 @@ def _along(numbers: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, int]
     whole = flat.view(np.dtype((np.void, flat.itemsize * size))).ravel()
     _, first, places = np.unique(whole, return_index=True, return_inverse=True)
     return flat[first], places.reshape(moved.shape[:-1]).astype(np.int64), axis
+
+
+def _expand(graph: ir.Graph, value: ir.Value, number: np.ndarray, name: str) -> bool:
+    """Let the graph expand a parameter of one number, unless it is there already."""
+    if name in graph.initializers:
+        return False
+    node = ir.node("Expand", [constant(graph, number, name), shape_of(graph, value)])
+    tell_given(node, name)
+    take_place(graph, value, node)
+    return True
 
 
 def _share(graph: ir.Graph, value: ir.Value, once: np.ndarray) -> ir.Value:

@@ -68,6 +68,14 @@ _OF_NUMBER = SHIFTS | {"mul"}
 """Calls with a number and a tensor."""
 _NUMBERS = frozenset({"scalar_tensor_default", _INSIDE})
 """What the number of such a call is called, and the same in the type of the tensor."""
+_SCALERS = {
+    **dict.fromkeys(("add", "sub"), ({"Add", "Sub"}, {1}, "alpha")),
+    **dict.fromkeys(("addbmm", "addmv", "addr", "baddbmm"), ({"Add"}, {0, 1}, "beta")),
+    "addcmul": ({"Mul"}, {0}, "value"),
+}
+"""Calls that multiply something by a number that they tell: which operators read the product, at
+which places, and what the number is called."""
+_TARGET = re.compile(r"\[target=torch\.ops\.aten\.(\w+)\.")
 _KINDS = ("token_type", "segment")
 """What names of buffers have in them that hold the kinds of tokens: the same for all."""
 _POSITION = "position"
@@ -267,6 +275,23 @@ def one_place(value: ir.Value, known: Collection[str]) -> bool | None:
 def read_by_call(node: ir.Node) -> list[str]:
     """Names of all that the call which a node was made of was given, in order."""
     return _NAME.findall(node.metadata_props.get(_CALL, "").partition("(args = ")[2])
+
+
+def scale_at(node: ir.Node, index: int) -> float | None:
+    """The number by which what a node reads at a place was multiplied, 1 if its call tells none.
+
+    None if that is no place of a product.
+    """
+    text = node.metadata_props.get(_CALL, "")
+    target = _TARGET.search(text)
+    operators, places, name = _SCALERS.get(target.group(1) if target else "", ((), (), ""))
+    if node.op_type not in operators or index not in places:
+        return None
+    number = re.search(rf"\b{name}: ([^,}}]+)", text.partition("kwargs = {")[2])
+    try:
+        return float(number.group(1)) if number else 1.0
+    except ValueError:  # it is computed
+        return None
 
 
 def given(node: ir.Node, known: Mapping[str, str]) -> list[str]:

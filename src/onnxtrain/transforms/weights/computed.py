@@ -19,6 +19,7 @@ from onnxtrain.graph.constants import is_uniform
 from onnxtrain.graph.edit import reads
 from onnxtrain.graph.torch_export.detached import unclear_calls
 from onnxtrain.graph.torch_export.lost import merged_names
+from onnxtrain.graph.torch_export.scaled import scale_of
 from onnxtrain.graph.torch_export.traced import (
     JOINED,
     SOFTPLUS,
@@ -47,21 +48,26 @@ _LEARNED = frozenset({
 })  # fmt: skip
 """Calls that compute with what is learned, not with places or constants."""
 _ARITHMETIC = frozenset({
-    *("abs", "amax", "clamp", "cos", "div", "exp", "log", "mean", "mul", "pow", "prod"),
-    *("reciprocal", "rsqrt", "sin", "sqrt", "square", "std", "sum", "tril", "triu", "var"),
+    *("abs", "amax", "amin", "ceil", "clamp", "clamp_max", "clamp_min", "cos", "div", "erf"),
+    *("exp", "exp2", "expm1", "floor", "log", "log1p", "log2", "maximum", "mean", "minimum"),
+    *("mul", "pow", "prod", "reciprocal", "round", "rsqrt", "sign", "sin", "sqrt", "square"),
+    *("std", "sum", "tril", "triu", "trunc", "var"),
 })  # fmt: skip
 """Calls that compute with either."""
-_PLACES = frozenset({
-    *("arange", "embedding", "full", "full_like", "gather", "index", "index_select", "linspace"),
-    *("ones", "ones_like", "zeros", "zeros_like"),
-})  # fmt: skip
+_FILLED = frozenset({"full", "full_like", "ones", "ones_like", "zeros", "zeros_like"})
+"""Calls that make constants."""
+_PLACES = _FILLED | {"arange", "embedding", "gather", "index", "index_select", "linspace"}
 """Calls that are given places, or make them."""
+_PARTS = frozenset({"getitem", "narrow", "select", "slice"})
+"""Calls whose results are a part of what they are given."""
 _WAVES = frozenset({"cos", "sin"})
 """Calls that compute positions, which a module does not learn."""
 _PADDED = frozenset({"constant_pad_nd", "pad"})
 """Calls that put numbers around others, which a module does not learn."""
 _LOOKED_UP = "embedding"
 """How results are called that are rows of a table."""
+_EXPANDED = "expand"
+"""How results are called that have numbers again along an axis."""
 _REPEATED = "upsample_nearest"
 """How calls begin that give tables another size by taking or repeating numbers."""
 _RESIZED = (
@@ -71,6 +77,8 @@ _RESIZED = (
 """How calls begin that compute the numbers of tables of another size."""
 _ADDED = re.compile(r"(_once|_rest(_\d+)?)+$")
 """What names of tensors end with that were made of others."""
+_NUMBER = "scalar_tensor_default"
+"""What the number of a sum or a difference is called."""
 _INSIDE = "val"
 """What tensors are called that one call, such as that of a layer, made of its own parameters."""
 _MOST = 8
@@ -102,7 +110,9 @@ def warn_of_computed(
         value = values[decision.name]
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
-        kept = _keeps(decision.name, len(names), again) and not (
+        scale = scale_of(model.graph, value)
+        alike = scale is None and _keeps(decision.name, len(names), again)
+        kept = (alike or scale == 1) and not (
             _computes(value, told, measured)
             or _is_product(value, called)
             or _has_constants(value, told)
@@ -180,7 +190,7 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
     Numbers may have been computed for places in a table instead, or from buffers.
     """
     on_the_way = calls(value, {*told, *measured})
-    if _is_one_row(value, told) or _is_of_itself(value, told):
+    if _is_one_row(value, told) or _is_of_itself(value, told) or _is_one_number(value, told):
         return True
     if not _LEARNED.isdisjoint(on_the_way) or _has_rows_again(value, on_the_way):
         return True
@@ -195,9 +205,15 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
 
 
 def _is_of_itself(value: ir.Value, told: Collection[str]) -> bool:
-    """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed."""
-    call = stem(str(value.name).rpartition(".")[2])
-    return call in _SHIFTED - {_NEGATED} and all(map(moves, calls(value, told)))
+    """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed.
+
+    Or of two parts of it.
+    """
+    if _last_call(str(value.name)) not in _SHIFTED - {_NEGATED}:
+        return False
+    on_the_way = calls(value, told)
+    parts = [name for name in sources(value) if name not in told and stem(name) in _PARTS]
+    return (len(parts) > 1 and _NUMBER not in on_the_way) or all(map(moves, on_the_way))
 
 
 def _is_product(value: ir.Value, called: Mapping[str, str]) -> bool:
@@ -221,7 +237,8 @@ def _has_constants(value: ir.Value, told: Mapping[str, str]) -> bool:
     if call in JOINED and not _WAVES.isdisjoint(on_the_way):
         return True
     joined = not JOINED.isdisjoint({call, *on_the_way})
-    return joined and others and _PLACES.isdisjoint(on_the_way)
+    others = others or not _FILLED.isdisjoint(on_the_way)
+    return joined and others and (_PLACES - _FILLED).isdisjoint(on_the_way)
 
 
 def _has_rows_again(value: ir.Value, on_the_way: Collection[str]) -> bool:
@@ -267,6 +284,14 @@ def _is_one_row(value: ir.Value, told: Collection[str]) -> bool:
         return False
     sizes = tensor.shape.numpy()
     return tensor.size > sizes[-1] and one_place(value, told) is not False
+
+
+def _is_one_number(value: ir.Value, told: Collection[str]) -> bool:
+    """Whether equal numbers were expanded for something else than samples, and may be one."""
+    tensor, call = value.const_value, stem(str(value.name).rpartition(".")[2])
+    if tensor is None or tensor.size < 2 or not is_uniform(tensor):
+        return False
+    return call == _EXPANDED or (moves(call) and _EXPANDED in calls(value, told))
 
 
 def _last_call(name: str) -> str:
