@@ -151,7 +151,7 @@ def _rows(value: ir.Value, name: str) -> tuple[np.ndarray, np.ndarray, int] | No
     numbers = made.numpy()
     found = [_along(numbers, axis) for axis in range(numbers.ndim) if numbers.shape[axis] > 1]
     rows, places, axis = min(found, key=lambda one: one[0].size)
-    if rows.size == numbers.size and any(map(repeats, sources(value))):
+    if rows.size == numbers.size and any(map(repeats, (name, *sources(value)))):
         return _numbers(numbers)
     if rows.size == numbers.size or not (repeats(name) or _tell(rows, places)):
         return None

@@ -26,6 +26,7 @@ from onnxtrain.graph.torch_export.traced import (
     call_of,
     calls,
     is_normalized,
+    joins,
     module_of,
     moves,
     one_place,
@@ -111,9 +112,10 @@ def warn_of_computed(
         names = [name for name in sources(value) if told.get(name) == "PARAMETER"]
         again = any(made[name] > 1 for name in names)
         scale = scale_of(model.graph, value)
-        alike = scale is None and _keeps(decision.name, len(names), again)
+        alike = scale is None and _keeps(value, told, len(names), again)
         kept = (alike or scale == 1) and not (
             _computes(value, told, measured)
+            or _is_joined_with_itself(value, len(names))
             or _is_product(value, called)
             or _has_constants(value, told)
         )
@@ -200,16 +202,21 @@ def _computes(value: ir.Value, told: Mapping[str, str], measured: Collection[str
         return True
     if any(call.startswith(_REPEATED) for call in on_the_way):
         return _is_enlarged(value)
-    others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
+    others = _has_others(value, told)
     return not others and _PLACES.isdisjoint(on_the_way) and not _ARITHMETIC.isdisjoint(on_the_way)
 
 
-def _is_of_itself(value: ir.Value, told: Collection[str]) -> bool:
+def _has_others(value: ir.Value, told: Mapping[str, str]) -> bool:
+    """Whether a tensor was computed from tensors of the module that are no parameters."""
+    return any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
+
+
+def _is_of_itself(value: ir.Value, told: Mapping[str, str]) -> bool:
     """Whether a tensor is the sum or difference of a parameter and the same, perhaps transposed.
 
     Or of two parts of it.
     """
-    if _last_call(str(value.name)) not in _SHIFTED - {_NEGATED}:
+    if _last_call(str(value.name)) not in _SHIFTED - {_NEGATED} or _has_others(value, told):
         return False
     on_the_way = calls(value, told)
     parts = [name for name in sources(value) if name not in told and stem(name) in _PARTS]
@@ -232,22 +239,34 @@ def _is_product(value: ir.Value, called: Mapping[str, str]) -> bool:
 def _has_constants(value: ir.Value, told: Mapping[str, str]) -> bool:
     """Whether a tensor was joined of parameters and of what the module does not train."""
     on_the_way = calls(value, told)
-    others = any(told.get(name, "PARAMETER") != "PARAMETER" for name in sources(value))
     call = _last_call(str(value.name))
     if call in JOINED and not _WAVES.isdisjoint(on_the_way):
         return True
     joined = not JOINED.isdisjoint({call, *on_the_way})
-    others = others or not _FILLED.isdisjoint(on_the_way)
+    others = _has_others(value, told) or not _FILLED.isdisjoint(on_the_way)
     return joined and others and (_PLACES - _FILLED).isdisjoint(on_the_way)
 
 
 def _has_rows_again(value: ir.Value, on_the_way: Collection[str]) -> bool:
-    """Whether a sum has rows of a table, most of them more than once, as its numbers tell."""
-    tensor = value.const_value
-    if tensor is None or is_uniform(tensor) or not any(map(repeats, on_the_way)):
+    """Whether a sum has rows of a table, most of them more than once, as its numbers tell.
+
+    Or a vector some numbers of a parameter, of which it was taken.
+    """
+    tensor, call = value.const_value, stem(str(value.name).rpartition(".")[2])
+    if tensor is None or is_uniform(tensor) or not any(map(repeats, (call, *on_the_way))):
         return False
-    call = stem(str(value.name).rpartition(".")[2])
+    if moves(call) and len(tensor.shape) == 1:
+        numbers, times = np.unique(tensor.numpy(), return_counts=True)
+        return bool(numbers[times > 1].any())
     return call in _SHIFTED and 2 * np.unique(tensor.numpy()).size <= tensor.size
+
+
+def _is_joined_with_itself(value: ir.Value, count: int) -> bool:
+    """Whether a tensor has all numbers of one parameter again, perhaps with another sign."""
+    tensor = value.const_value
+    if tensor is None or count != 1 or _last_call(str(value.name)) not in JOINED:
+        return False
+    return 2 * np.unique(np.abs(tensor.numpy())).size <= tensor.size
 
 
 def _has_border(value: ir.Value) -> bool:
@@ -299,14 +318,16 @@ def _last_call(name: str) -> str:
     return stem(_ADDED.sub("", name.rpartition(".")[2]))
 
 
-def _keeps(name: str, count: int, again: bool) -> bool:
+def _keeps(value: ir.Value, told: Collection[str], count: int, again: bool) -> bool:
     """Whether a computed tensor has the gradients of so many parameters, as far as names tell.
 
     A parameter that is in the file again, in another form, has the gradients of both.
     """
-    call = _last_call(name)
+    call = _last_call(str(value.name))
     if call in JOINED:
         return not again
     if count > 1:
-        return call == _INSIDE
+        on_the_way = calls(value, told)
+        parts = not JOINED.isdisjoint(on_the_way) and all(map(joins, {call, *on_the_way}))
+        return call == _INSIDE or (parts and not again)
     return moves(call) or call == _INSIDE or (call in _SHIFTED and not again)
