@@ -80,3 +80,38 @@ def test_a_layer_with_the_weight_of_another_has_its_bias_of_zeros() -> None:
     )
     assert set(trainer.parameters) == {"layer.weight", "shift"}
     follow(trainer, module, x, torch.randn(4, 6), lr=0.25)
+
+
+class Normalized(nn.Module):
+    """Words that are normalized as they are looked up, by a layer like another that comes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later = nn.LayerNorm(4)
+        self.embedding = nn.Embedding(7, 4)
+        self.first = nn.LayerNorm(4)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        x = x + self.layer(self.first(x)).tanh()
+        return nn.functional.linear(self.later(x), self.embedding.weight)
+
+
+def test_words_are_no_copy_of_the_layer_that_normalizes_them() -> None:
+    """Layers that were not trained are equal, and the exporter stores the numbers of one."""
+    torch.manual_seed(0)
+    module, tokens = Normalized(), torch.randint(7, (3, 5))
+    with contextlib.redirect_stdout(io.StringIO()):
+        program = torch.onnx.export(module.eval(), (tokens,), dynamo=True, input_names=["tokens"])
+    assert program is not None
+    model = program.model_proto.SerializeToString()
+    trainer = Trainer(model, loss=loss, optimizer="sgd", lr=0.5, device="cpu")
+    assert sorted(p.numel() for p in trainer.parameters.values()) == [4] * 5 + [16, 28]
+    steps = torch.optim.SGD(module.parameters(), lr=0.5)
+    for _ in range(4):
+        steps.zero_grad()
+        expected = loss({"y": module(tokens)}, {"tokens": tokens})
+        expected.backward()
+        steps.step()
+        torch.testing.assert_close(trainer.step({"tokens": tokens}), expected.detach())

@@ -85,7 +85,7 @@ def _find(
         others = {one for one in alike if one not in stored}
         if name not in taken and len(others) == 1:
             readers.setdefault(others.pop(), set()).add(node)
-        elif is_mover(node, index):
+        elif _moves(node, index):
             for output in node.outputs:
                 _find(output, name, targets, stored, readers)
 
@@ -133,12 +133,18 @@ def is_mover(node: ir.Node, index: int) -> bool:
     return index == 0 and node.domain == ONNX and node.op_type in MOVERS
 
 
+def _moves(node: ir.Node, index: int) -> bool:
+    """Whether it takes the same parts of a parameter for all inputs, not the rows of words."""
+    places = node.inputs[1] if node.op_type == "Gather" else None
+    return is_mover(node, index) and (places is None or places.const_value is not None)
+
+
 def _hand_over(graph: ir.Graph, old: ir.Value, new: ir.Value, nodes: set[ir.Node]) -> None:
     """Let nodes read another value instead of one, also behind nodes that move it."""
     for node, index in list(old.uses()):
         if node in nodes:
             node.replace_input_with(index, new)
-        elif is_mover(node, index) and any(_leads(value, nodes) for value in node.outputs):
+        elif _moves(node, index) and any(_leads(value, nodes) for value in node.outputs):
             inputs = [new if i == index else value for i, value in enumerate(node.inputs)]
             moved = copied_node(graph, node, inputs, node.metadata_props)
             for before, after in zip(node.outputs, moved.outputs, strict=True):
@@ -148,7 +154,7 @@ def _hand_over(graph: ir.Graph, old: ir.Value, new: ir.Value, nodes: set[ir.Node
 def _leads(value: ir.Value, nodes: set[ir.Node]) -> bool:
     """Whether nodes read a value, itself or moved."""
     return any(
-        node in nodes or (is_mover(node, index) and any(_leads(v, nodes) for v in node.outputs))
+        node in nodes or (_moves(node, index) and any(_leads(v, nodes) for v in node.outputs))
         for node, index in value.uses()
     )
 
