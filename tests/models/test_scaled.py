@@ -104,3 +104,40 @@ def test_what_is_trained_otherwise_is_named(way: str) -> None:
 def test_nothing_is_said_of_parts_and_numbers_and_of_what_was_only_put_together(way: Way) -> None:
     torch.manual_seed(0)
     assert not warned(exported(Named(way), torch.randn(4, 6)))
+
+
+class Response(torch.nn.LayerNorm):
+    """What is multiplied and added, but not normalized."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.addcmul(self.bias.view(1, 6), self.weight.view(1, 6), input)
+
+
+class Zeros(torch.nn.Module):
+    """Layers whose parameters all begin as zeros."""
+
+    def __init__(self, kind: type[torch.nn.LayerNorm]) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 6)
+        self.norms = torch.nn.ModuleList(kind(6) for _ in range(2))
+        for norm in self.norms:
+            torch.nn.init.zeros_(norm.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = x + norm(self.layer(x).tanh())
+        return x
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LayerNorm, Response])
+def test_parameters_of_one_call_that_begin_as_zeros_are_trained_as_in_torch(
+    kind: type[torch.nn.LayerNorm],
+) -> None:
+    torch.manual_seed(0)
+    module, x, target = Zeros(kind), torch.randn(4, 6), torch.randn(4, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer = Trainer(
+            exported(module, x), loss="mse", optimizer="sgd", lr=LR, device="cpu", seed=0
+        )
+    follow(trainer, module, x, target, lr=LR)

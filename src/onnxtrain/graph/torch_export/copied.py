@@ -38,6 +38,7 @@ def part_copies(graph: ir.Graph) -> None:
     targets = parameters(graph)
     if not targets:
         return
+    _part_inputs(graph, targets)
     stored = held_names(graph)
     for value in list(graph.initializers.values()):
         name = _parameter(value, set(targets.values()))
@@ -50,6 +51,26 @@ def part_copies(graph: ir.Graph) -> None:
             own = copy(graph, value, unique_name(graph, _own_name(value, name, other)))
             tell_sources(own, [other if one == name else one for one in sources(value)])
             _hand_over(graph, value, own, nodes)
+
+
+def _part_inputs(graph: ir.Graph, targets: Mapping[str, str]) -> None:
+    """Give a node that reads one tensor several times those parameters that it was traced with.
+
+    Both of a normalization that begins as zeros are equal.
+    """
+    stored = held_names(graph)
+    for node in graph:
+        uses: dict[ir.Value, list[int]] = {}
+        for index, value in enumerate(node.inputs):
+            if value is not None and value.is_initializer() and not value.is_graph_input():
+                uses.setdefault(value, []).append(index)
+        taken = given(node, targets)
+        for value, places in uses.items():
+            if not 1 < len(places) == len(taken) or is_normalized(node):
+                continue
+            for index, name in zip(places, taken, strict=True):
+                if name not in stored:
+                    node.replace_input_with(index, copy(graph, value, unique_name(graph, name)))
 
 
 def _parameter(value: ir.Value, parameters: set[str]) -> str | None:

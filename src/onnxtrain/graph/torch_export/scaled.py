@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.constants import constant
+from onnxtrain.graph.constants import constant, copy
 from onnxtrain.graph.edit import unique_name
 from onnxtrain.graph.torch_export.folded import read_numbers, take_place
+from onnxtrain.graph.torch_export.lost import Lost
 from onnxtrain.graph.torch_export.traced import (
+    module_of,
     parameters,
     scale_at,
     shapes,
@@ -27,7 +29,8 @@ _NUMBERS = frozenset({"beta", "beta_cast", "val", "value", "value_cast"})
 
 def unscale(model: ir.Model) -> bool:
     """Let the graph multiply such parameters, in place; whether it has any."""
-    graph, found = model.graph, False
+    graph = model.graph
+    found = _part_products(graph)
     for value in list(graph.initializers.values()):
         scale = scale_of(graph, value)
         made = read_numbers(value)
@@ -43,6 +46,29 @@ def unscale(model: ir.Model) -> bool:
         own = constant(graph, before, unique_name(graph, name))
         factor = constant(graph, number, unique_name(graph, f"{value.name}_scale"))
         take_place(graph, value, ir.node("Mul", [own, factor]))
+        found = True
+    return found
+
+
+def _part_products(graph: ir.Graph) -> bool:
+    """Part a parameter that is multiplied from one that is added; whether there were such.
+
+    Those of one call that begin as zeros are one tensor, which the call does not name.
+    """
+    found = False
+    for value in list(graph.initializers.values()):
+        uses = list(value.uses())
+        products = [(node, i) for node, i in uses if node.op_type == "Mul" and scale_at(node, i)]
+        modules = {module_of(node) for node, _ in products}
+        if not products or len(products) == len(uses) or len(modules) > 1:
+            continue
+        module = modules.pop() or ""
+        lost = [name for name in Lost(graph).names if name.rpartition(".")[0] == module]
+        if len(lost) != 1:
+            continue
+        own = copy(graph, value, unique_name(graph, lost[0]))
+        for node, index in products:
+            node.replace_input_with(index, own)
         found = True
     return found
 
