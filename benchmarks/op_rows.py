@@ -258,9 +258,11 @@ def liger_cross_entropy(z: Tensor, labels: Tensor) -> dict[str, Call]:
 
 def gather_rows() -> Iterator[Row]:
     """Indices of any row alike, and those of which the first rows have most, as words of a text."""
-    sizes = [(50304, 768, 16384), (50304, 768, 65536), (30522, 1024, 16384), (30522, 768, 1024)]
-    sizes.append((128256, 4096, 16384))
-    for words, width, read in sizes:
+    gpt2, bert = (
+        [(50304, 768, 16384), (50304, 768, 65536)],
+        [(30522, 1024, 16384), (30522, 768, 1024)],
+    )
+    for words, width, read in [*gpt2, *bert, (128256, 4096, 16384)]:
         count, tokens = fitted(words, width)[0], fitted(read, width)[0]
         for dtype, power in itertools.product((BF16, F32), (1, 4)):
             dy = draw(tokens, width, dtype=dtype)

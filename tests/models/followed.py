@@ -34,3 +34,16 @@ def follow(
         steps.step()
         found = trainer.step({"x": x, "target": target})
         torch.testing.assert_close(found, loss.detach())
+
+
+def trained_as_in_torch(module: torch.nn.Module, lr: float = 0.0625) -> Trainer:
+    """A trainer that did the steps of torch with four rows of six numbers, without a warning."""
+    torch.manual_seed(1)
+    x, target = torch.randn(4, 6), torch.randn(4, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer = Trainer(
+            exported(module, x), loss="mse", optimizer="sgd", lr=lr, device="cpu", seed=0
+        )
+    follow(trainer, module, x, target, lr=lr)
+    return trainer

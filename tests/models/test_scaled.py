@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
-from followed import exported, follow
+from followed import exported, trained_as_in_torch
 from telling import warned
 from torch import Tensor
 
-from onnxtrain import Trainer
-
-LR = 0.0625
 PLACES = torch.arange(6)
 Way = Callable[["Named", Tensor], Tensor]
 WAYS: dict[str, Way] = {
@@ -58,14 +54,7 @@ class Named(torch.nn.Module):
 @pytest.mark.parametrize("way", WAYS)
 def test_such_parameters_are_trained_as_in_torch(way: str) -> None:
     torch.manual_seed(0)
-    module = Named(WAYS[way])
-    x, target = torch.randn(4, 6), torch.randn(4, 6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer = Trainer(
-            exported(module, x), loss="mse", optimizer="sgd", lr=LR, device="cpu", seed=0
-        )
-    follow(trainer, module, x, target, lr=LR)
+    trained_as_in_torch(Named(WAYS[way]))
 
 
 OTHERS: dict[str, Way] = {
@@ -134,10 +123,4 @@ def test_parameters_of_one_call_that_begin_as_zeros_are_trained_as_in_torch(
     kind: type[torch.nn.LayerNorm],
 ) -> None:
     torch.manual_seed(0)
-    module, x, target = Zeros(kind), torch.randn(4, 6), torch.randn(4, 6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer = Trainer(
-            exported(module, x), loss="mse", optimizer="sgd", lr=LR, device="cpu", seed=0
-        )
-    follow(trainer, module, x, target, lr=LR)
+    trained_as_in_torch(Zeros(kind))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-import warnings
 from collections.abc import Callable
 
 import onnxruntime
 import pytest
 import torch
-from followed import exported, follow
+from followed import exported, trained_as_in_torch
 from torch import Tensor
 
 from onnxtrain import Trainer
 
-LR = 0.0625
 WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "rest": lambda x, y, a: x * a + y * (1 - a),
     "less": lambda x, y, a: x * a + y * (a - 1),
@@ -50,19 +48,6 @@ class Pair(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x * self.first + self.layer(x) * (1 - self.first)
         return y * self.second + x.sin() * (1 - self.second)
-
-
-def trained_as_in_torch(module: torch.nn.Module) -> Trainer:
-    """A trainer that did the steps of torch, without a warning."""
-    torch.manual_seed(1)
-    x, target = torch.randn(4, 6), torch.randn(4, 6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer = Trainer(
-            exported(module, x), loss="mse", optimizer="sgd", lr=LR, device="cpu", seed=0
-        )
-    follow(trainer, module, x, target, lr=LR)
-    return trainer
 
 
 @pytest.mark.parametrize(("shape", "begin"), [((), 0.5), ((), 0.7), ((6,), 0.5), ((1, 6), 0.3)])

@@ -37,6 +37,17 @@ def loss(outputs: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> to
     return nn.functional.cross_entropy(y.flatten(0, 1), batch["tokens"].flatten())
 
 
+def train_both(trainer: Trainer, module: nn.Module, tokens: torch.Tensor) -> None:
+    """Some steps of both, whose losses must be the same."""
+    steps = torch.optim.SGD(module.parameters(), lr=0.5)
+    for _ in range(4):
+        steps.zero_grad()
+        expected = loss({"y": module(tokens)}, {"tokens": tokens})
+        expected.backward()
+        steps.step()
+        torch.testing.assert_close(trainer.step({"tokens": tokens}), expected.detach())
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("dynamo", [True, False], ids=["new exporter", "old exporter"])
 def test_tied_parameters_stay_tied(dynamo: bool, tmp_path: pathlib.Path) -> None:
@@ -48,13 +59,7 @@ def test_tied_parameters_stay_tied(dynamo: bool, tmp_path: pathlib.Path) -> None
     trainer = Trainer(path, loss=loss, optimizer="sgd", lr=0.5, device="cpu")
     assert sorted(p.numel() for p in trainer.parameters.values()) == [4, 16, 28]
     peer = copy.deepcopy(module)
-    steps = torch.optim.SGD(peer.parameters(), lr=0.5)
-    for _ in range(4):
-        steps.zero_grad()
-        expected = loss({"y": peer(tokens)}, {"tokens": tokens})
-        expected.backward()
-        steps.step()
-        torch.testing.assert_close(trainer.step({"tokens": tokens}), expected.detach())
+    train_both(trainer, peer, tokens)
     trainer.save(trained)
     (found,) = onnxruntime.InferenceSession(trained).run(None, {"tokens": tokens.numpy()})
     np.testing.assert_allclose(found, peer(tokens).detach(), rtol=1e-4, atol=1e-5)
@@ -108,10 +113,4 @@ def test_words_are_no_copy_of_the_layer_that_normalizes_them() -> None:
     model = program.model_proto.SerializeToString()
     trainer = Trainer(model, loss=loss, optimizer="sgd", lr=0.5, device="cpu")
     assert sorted(p.numel() for p in trainer.parameters.values()) == [4] * 5 + [16, 28]
-    steps = torch.optim.SGD(module.parameters(), lr=0.5)
-    for _ in range(4):
-        steps.zero_grad()
-        expected = loss({"y": module(tokens)}, {"tokens": tokens})
-        expected.backward()
-        steps.step()
-        torch.testing.assert_close(trainer.step({"tokens": tokens}), expected.detach())
+    train_both(trainer, module, tokens)

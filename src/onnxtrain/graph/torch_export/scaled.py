@@ -58,7 +58,9 @@ def _part_products(graph: ir.Graph) -> bool:
     found = False
     for value in list(graph.initializers.values()):
         uses = list(value.uses())
-        products = [(node, i) for node, i in uses if node.op_type == "Mul" and scale_at(node, i)]
+        products = [
+            (node, i) for node, i in uses if node.op_type == "Mul" and scale_at(node, i) == 1
+        ]
         modules = {module_of(node) for node, _ in products}
         if not products or len(products) == len(uses) or len(modules) > 1:
             continue

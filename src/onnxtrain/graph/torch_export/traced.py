@@ -68,13 +68,14 @@ _OF_NUMBER = SHIFTS | {"mul"}
 """Calls with a number and a tensor."""
 _NUMBERS = frozenset({"scalar_tensor_default", _INSIDE})
 """What the number of such a call is called, and the same in the type of the tensor."""
-_SCALERS = {
-    **dict.fromkeys(("add", "sub"), ({"Add", "Sub"}, {1}, "alpha")),
-    **dict.fromkeys(("addbmm", "addmv", "addr", "baddbmm"), ({"Add"}, {0, 1}, "beta")),
-    "addcmul": ({"Mul"}, {0}, "value"),
+_SCALERS: dict[str, tuple[frozenset[str], int, str]] = {
+    **dict.fromkeys(("add", "sub"), (frozenset({"Add", "Sub"}), 1, "alpha")),
+    **dict.fromkeys(("addbmm", "addmv", "addr"), (frozenset({"Add"}), 0, "beta")),
+    "baddbmm": (frozenset({"Add"}), 1, "beta"),
+    "addcmul": (frozenset({"Mul"}), 0, "value"),
 }
 """Calls that multiply something by a number that they tell: which operators read the product, at
-which places, and what the number is called."""
+which place, and what the number is called."""
 _TARGET = re.compile(r"\[target=torch\.ops\.aten\.(\w+)\.")
 _KINDS = ("token_type", "segment")
 """What names of buffers have in them that hold the kinds of tokens: the same for all."""
@@ -284,8 +285,8 @@ def scale_at(node: ir.Node, index: int) -> float | None:
     """
     text = node.metadata_props.get(_CALL, "")
     target = _TARGET.search(text)
-    operators, places, name = _SCALERS.get(target.group(1) if target else "", ((), (), ""))
-    if node.op_type not in operators or index not in places:
+    operators, place, name = _SCALERS.get(target.group(1) if target else "", (frozenset(), 0, ""))
+    if node.op_type not in operators or index != place:
         return None
     number = re.search(rf"\b{name}: ([^,}}]+)", text.partition("kwargs = {")[2])
     try:
