@@ -14,14 +14,15 @@ from onnxtrain.kernels.fast.common.approx import NATIVE, widened
 from onnxtrain.kernels.fast.common.compiled import Compiled
 from onnxtrain.kernels.fast.common.launch import cdiv, whole_blocks
 
-GROUPS, FEW_GROUPS, WARPS = {2: 256, 4: 128}, 128, 4
-"""Groups of a program, by the bytes of a number, of one of a small tensor, and warps of each."""
+GROUPS, FEW_GROUPS, FEW_OCTETS, WARPS = {2: 256, 4: 128}, 128, 64, 4
+"""Groups of a program, by the bytes of a number, of one of a small tensor, of one that takes groups
+of bits apart, and warps of each."""
 FEW = 1 << 16
 """Groups up to which a tensor is small."""
 GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 1024, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
-FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 2, 8
+FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 1, 8
 """Elements up to which a tensor is small; of such a one those of a program and of a thread."""
 
 
@@ -214,7 +215,7 @@ def pack1(x: Tensor) -> Tensor:
 def unpack1(x: Tensor, dtype: torch.dtype) -> Tensor:
     """The bits as 0 and 1, flat."""
     out = torch.empty(x.numel() * 8, dtype=dtype, device=x.device)
-    return _launched(_unpack1, out, x, x.numel())
+    return _launched(_unpack1, out, x, x.numel(), FEW_OCTETS)
 
 
 def pack_msfp15(x: Tensor) -> Tensor:
@@ -265,8 +266,10 @@ def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
     return out
 
 
-def _launched(kernel: Compiled, out: Tensor, x: Tensor, groups: int) -> Tensor:
+def _launched(
+    kernel: Compiled, out: Tensor, x: Tensor, groups: int, few: int = FEW_GROUPS
+) -> Tensor:
     number = max(out.dtype.itemsize, x.dtype.itemsize)
-    block = FEW_GROUPS if groups <= FEW else GROUPS[number]
+    block = few if groups <= FEW else GROUPS[number]
     kernel[(cdiv(groups, block),)](out, x, groups, block, num_warps=WARPS)
     return out

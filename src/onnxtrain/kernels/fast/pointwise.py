@@ -15,8 +15,9 @@ BLOCK, BIASED_BLOCK = {2: 1024, 4: 512}, {2: 2048, 4: 512}
 """Elements of a program, by the bytes of one: 16 bytes a thread. For a value with a bias, whose
 place it has to find, a thread has two groups of 16-bit ones."""
 WARPS = 4
-FEW, FEW_BLOCK = 1 << 20, 512
-"""Elements up to which there are more programs, which are smaller, and those of such a one."""
+FEW, FEW_BLOCK, FEW_WARPS = 1 << 20, 512, {2: 4, 4: 8}
+"""Elements up to which there are more programs, which are smaller, those of such a one, and its
+warps by the bytes of an element."""
 GROUP = 8
 """Elements with one column to find for all of them, where rows are a multiple of it."""
 MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E = tl.constexpr(-2.302208198144325)
@@ -134,7 +135,8 @@ def _launched(
 ) -> Tensor:
     out = torch.empty_like(x) if out is None else out
     blocks = BLOCK if bias is None or gradient else BIASED_BLOCK
-    block = FEW_BLOCK if x.numel() <= FEW else blocks[x.dtype.itemsize]
+    few, size = x.numel() <= FEW, x.dtype.itemsize
+    block = FEW_BLOCK if few else blocks[size]
     _gelu[(cdiv(x.numel(), block),)](
         out,
         dy,
@@ -149,6 +151,6 @@ def _launched(
         x.numel() + block >= 1 << 31,
         GROUP if bias is None or x.shape[-1] % GROUP == 0 else 1,
         block,
-        num_warps=WARPS,
+        num_warps=FEW_WARPS[size] if few else WARPS,
     )
     return out
