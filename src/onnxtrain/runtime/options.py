@@ -66,7 +66,8 @@ class SessionOptions:
         inter_op_num_threads: Kept for compatibility; steps run in order.
         execution_mode: Kept for compatibility; steps run in order.
         execution_order: Kept for compatibility.
-        enable_cpu_mem_arena: Kept for compatibility; torch holds the memory.
+        enable_cpu_mem_arena: What steps on the CPU free stays with the process for the next ones,
+            where glibc has the memory; it has one setting per process, made with the first session.
         enable_mem_pattern: Kept for compatibility.
         enable_mem_reuse: Kept for compatibility, see ``reuse_storage``.
         use_per_session_threads: Kept for compatibility.

@@ -20,6 +20,7 @@ from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry
 from onnxtrain.runtime.absent import absent
 from onnxtrain.runtime.feeds import Feeds
+from onnxtrain.runtime.heap import keep_freed
 from onnxtrain.runtime.io_binding import IOBinding
 from onnxtrain.runtime.later import Later
 from onnxtrain.runtime.lower import LowerOptions
@@ -107,6 +108,8 @@ class InferenceSession:
         self._provider, self._device = choose_provider(providers, provider_options)
         if self._options.intra_op_num_threads:
             torch.set_num_threads(self._options.intra_op_num_threads)
+        if self._options.enable_cpu_mem_arena:
+            keep_freed(self._device)
         model = load_model(path_or_bytes, own=True, edit=self._options.replacing())
         self._meta = ModelMetadata.of(model)
         again = functools.partial(

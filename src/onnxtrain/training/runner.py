@@ -13,6 +13,7 @@ from onnxtrain.errors import FeedError
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.capture import Recorder
 from onnxtrain.runtime.feeds import Feeds
+from onnxtrain.runtime.heap import keep_freed
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.profile import Profiler
@@ -98,6 +99,8 @@ class Runner:
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
         self.plan = planned(model, default_registry(), lowering, state=state)
+        if options.enable_cpu_mem_arena:
+            keep_freed(device)
         self.program = Program(self.plan, device, state, seed=options.seed, groups=options.groups)
         self.user_inputs = [a for a in self.plan.inputs if a.name not in _SWITCHES]
         shown = set(user_outputs(model, bound))
