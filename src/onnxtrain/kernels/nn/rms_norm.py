@@ -204,7 +204,9 @@ def _normalize_into(y: Tensor, inverse: Tensor, x: Tensor, scale: Tensor, epsilo
     room = x.square()
     root = torch.rsqrt(room.mean(1, keepdim=True).add_(epsilon))
     inverse.copy_(root)
-    y.copy_(torch.mul(x, root, out=room).mul_(scale))
+    result = torch.mul(x, root, out=y if y.dtype == x.dtype else room).mul_(scale)
+    if result is not y:
+        y.copy_(result)
 
 
 def normalize(x: Tensor, scale: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
