@@ -2,7 +2,7 @@
 
 A step frees its tensors, and the next one needs as many again. glibc returns the end of its heap to
 the system whenever enough of it is free, and gets large tensors from there each time, so that every
-page is cleared and mapped anew: a third of the time of a small convolutional network, more or less
+page is cleared and mapped anew: a fifth of the time of a small convolutional network, more or less
 by chance. onnxruntime has an arena for it; here glibc keeps what was freed.
 """
 
