@@ -11,7 +11,7 @@ import torch
 from onnxtrain.runtime import heap
 
 FREED = """
-import ctypes, sys
+import ctypes, resource, sys
 import onnxtrain
 from onnxtrain.demo.model import digits_cnn
 options = onnxtrain.SessionOptions(enable_cpu_mem_arena=sys.argv[1] != "returned")
@@ -21,7 +21,7 @@ else:
     onnxtrain.InferenceSession(digits_cnn(), options)
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
-held = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+held = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
 before = held()
 blocks = [libc.malloc(24 << 20) for _ in range(4)]
 for block in blocks:

@@ -67,7 +67,7 @@ class SessionOptions:
         execution_mode: Kept for compatibility; steps run in order.
         execution_order: Kept for compatibility.
         enable_cpu_mem_arena: What steps on the CPU free stays with the process for the next ones,
-            where glibc has the memory; it has one setting per process, made with the first session.
+            where glibc has the memory; one setting per process, by the first session that has it.
         enable_mem_pattern: Kept for compatibility.
         enable_mem_reuse: Kept for compatibility, see ``reuse_storage``.
         use_per_session_threads: Kept for compatibility.
