@@ -23,8 +23,8 @@ GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 1024, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
 FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 1, 8
-"""Elements up to which a tensor is small; of such a one those of a program, how many of them a thread
-has side by side, and warps."""
+"""Elements up to which a tensor is small; of such a one those of a program, how many of them a
+thread has side by side, and warps."""
 
 
 @triton.jit
