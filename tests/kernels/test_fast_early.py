@@ -15,28 +15,38 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from kernels.fast import modules
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early
 from onnxtrain.kernels.fast.common.parted import Parted
 from onnxtrain.kernels.lasting import keeping
 
+LATER = {"onnxtrain.kernels.fast.gather.crowded._long_runs"}
+"""Kernels that read something before they wait: what the launch before the last one has left."""
 
-def waiting() -> dict[str, Any]:
-    """The Python functions of all kernels that wait, by module and name."""
+
+def functions() -> dict[str, tuple[Any, bool]]:
+    """The Python functions of all kernels, by module and name, and whether they are early."""
     found = {}
     for module in modules():
         for kernel in vars(module).values():
             if isinstance(kernel, Compiled | Parted):
                 function = getattr(kernel.function, "function", kernel.function).fn
-                if "wait()" in inspect.getsource(function):
-                    found[f"{module.__name__}.{function.__name__}"] = function
+                name = f"{function.__module__}.{function.__name__}"
+                found[name] = function, isinstance(kernel, Early)
     return found
 
 
-@pytest.mark.parametrize("name", waiting())
-def test_kernels_wait_before_they_do_anything(name: str) -> None:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(waiting()[name]))).body
+@pytest.mark.parametrize("name", functions())
+def test_early_kernels_wait_before_they_do_anything_and_others_never(name: str) -> None:
+    function, early = functions()[name]
+    source = inspect.getsource(function)
+    if name in LATER:
+        assert early
+        return
+    (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.FunctionDef)
     described = ast.get_docstring(definition) is not None
-    assert ast.unparse(definition.body[described]) == "wait()"
+    assert (ast.unparse(definition.body[described]) == "wait()") == early
+    assert source.count("wait()") == early
 
 
 def normalized(x: Tensor) -> list[Tensor]:
@@ -63,6 +73,15 @@ def added(x: Tensor, count: int) -> list[Tensor]:
     return [fast.load("gather.segments").sum_rows(index, x[:count], 5000)]
 
 
+def activated(x: Tensor) -> Tensor:
+    """Five short launches, of which each reads what the one before has just written."""
+    scale, points = torch.ones(x.shape[1], device=x.device), fast.load("pointwise")
+    for _ in range(2):
+        x = points.gelu(x, None, "tanh")
+        x = fast.load("norm").normalize(x, scale, None, 1e-5, centred=True).y
+    return fast.load("softmax").softmax(x, 1, log=False)
+
+
 CHAINS = {
     "normalization": normalized,
     "sums": lambda x: [fast.load("columns").column_sums(x, x.shape[1])],
@@ -70,8 +89,9 @@ CHAINS = {
     "clipping": clipped,
     "few indices": lambda x: added(x, 1000),
     "indices": lambda x: added(x, 8000),
+    "activations": lambda x: [activated(x)],
 }
-"""Operators of several launches, of which all but the first are early."""
+"""Operators of several launches, of which all but the first are early at least."""
 
 
 @pytest.mark.gpu
@@ -104,3 +124,42 @@ def test_launches_see_what_was_copied_before_them(chain: str, recorded: bool) ->
         torch.cuda.synchronize()
         for found, true in zip(ours, operator(source), strict=True):
             assert torch.equal(found, true)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("recorded", [False, True], ids=["called", "recorded"])
+def test_launches_see_what_other_streams_have_written(recorded: bool) -> None:
+    """A launch where streams meet waits for both, and the first one of a stream for its origin."""
+    torch.manual_seed(0)
+    source, graph = torch.zeros(512, 1024, device="cuda"), torch.cuda.CUDAGraph()
+    side, points = torch.cuda.Stream(), fast.load("pointwise")
+
+    def step(apart: bool) -> Tensor:
+        here = torch.cuda.current_stream()
+        long = source.double().cumsum(1).float()  # takes longer than a launch
+        x = points.gelu(long, None, "tanh")
+        if apart:
+            side.wait_stream(here)
+        with torch.cuda.stream(side if apart else here):
+            y = activated(x)
+            for _ in range(20):
+                y = activated(y + x)
+        z = activated(x * 2)
+        if apart:
+            here.wait_stream(side)
+        return points.gelu_grad(y, z, None, "none")
+
+    step(True)
+    torch.cuda.synchronize()
+    if recorded:
+        with keeping(), torch.cuda.graph(graph):
+            ours = step(True)
+    for _ in range(5):
+        source.normal_()
+        torch.cuda.synchronize()
+        if recorded:
+            graph.replay()
+        else:
+            ours = step(True)
+        torch.cuda.synchronize()
+        assert torch.equal(ours, step(False))

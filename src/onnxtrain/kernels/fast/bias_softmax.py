@@ -13,7 +13,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import dropout
 from onnxtrain.kernels.fast.common.approx import reciprocal, widened
 from onnxtrain.kernels.fast.common.axis import LONGEST_ROW_OF_ONE
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power, spread, warps
 from onnxtrain.kernels.fast.dropout import as_bytes, kept_of
 from onnxtrain.kernels.fast.softmax_steps import finite, raised
@@ -35,7 +35,7 @@ def _places(rows, columns, R: tl.constexpr, K: tl.constexpr, G: tl.constexpr):
     return row, group, row * columns + column, (row < rows) & (column < columns), column
 
 
-@Compiled
+@Early
 @triton.jit
 def _rows(
     y,
@@ -51,6 +51,7 @@ def _rows(
     G: tl.constexpr,
 ):
     """ONE: all rows of a program have the same bias."""
+    wait()
     columns = columns // G * G  # so that the compiler knows it
     first = tl.program_id(0) * R
     below, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
@@ -67,7 +68,7 @@ def _rows(
     tl.store(y + at, value.to(y.dtype.element_ty), there)
 
 
-@Compiled
+@Early
 @triton.jit(do_not_specialize=["seed", "limit"])
 def _dropped(
     y,
@@ -90,6 +91,7 @@ def _dropped(
     K: tl.constexpr,
     G: tl.constexpr,
 ):
+    wait()
     row, group, at, there, column = _places(rows, columns, R, K, G)
     columns = columns // G * G
     bias_row = row // repeats if INNER else row % repeats
@@ -108,11 +110,12 @@ def _dropped(
     tl.store(y + at, tl.where(kept, value * scale, 0.0).to(y.dtype.element_ty), there)
 
 
-@Compiled
+@Early
 @triton.jit
 def _backward(
     dx, dy, mask, y, rows, columns, scale, R: tl.constexpr, K: tl.constexpr, G: tl.constexpr
 ):
+    wait()
     _, _, at, there, _ = _places(rows, columns, R, K, G)
     kept = tl.load(as_bytes(mask) + at, there, 0)
     given = tl.load(dy + at, there, 0.0).to(tl.float32)

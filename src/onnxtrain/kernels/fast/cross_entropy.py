@@ -19,8 +19,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.common.cluster import InClusters, largest, opened
-from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.exchange import board, turn
 from onnxtrain.kernels.fast.common.held import (
     chunk,
@@ -130,7 +129,7 @@ def _clear(out, extent, L: tl.constexpr, N: tl.constexpr, W: tl.constexpr):
         place += L * W
 
 
-@Compiled
+@Early
 @triton.jit
 def _rows(
     out,
@@ -222,7 +221,7 @@ def _rows(
                 tl.store(out + out_start + label, labelled.to(out.dtype.element_ty))
 
 
-_clusters = Compiled(InClusters(_rows.function))
+_clusters = Early(InClusters(_rows.function))
 
 
 class Plan(NamedTuple):
@@ -313,9 +312,7 @@ def _over_rows(
         words = board(rows * pieces, scores.device)
     launch = _clusters[(rows,)] if clustered else _rows[(rows * pieces,)]
     given = parts if dy is None else dy.contiguous()  # it may be one number for all rows
-    norm, behind = parts, {}
-    if mean and not counted:
-        norm, behind = total_weight(to, rows, classes), right_behind(scores.device)
+    norm = total_weight(to, rows, classes) if mean and not counted else parts
     launch(
         out,
         parts,
@@ -346,6 +343,5 @@ def _over_rows(
         clustered,
         num_warps=max(1, lanes // 32),
         maxnreg=plan.registers,
-        **behind,
     )
     return parts

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, whole_blocks
 from onnxtrain.kernels.rehearsal import rehearsing
 
@@ -96,7 +96,7 @@ def as_bytes(pointer):
     return pointer.to(tl.pointer_type(tl.uint8), bitcast=True)
 
 
-@Compiled
+@Early
 @triton.jit(do_not_specialize=["seed", "limit"])
 def _drop(
     y,
@@ -121,6 +121,7 @@ def _drop(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
+    wait()
     number = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     first = number * B
     group = tl.arange(0, B // G)
@@ -157,7 +158,7 @@ def _drop(
         tl.store(as_bytes(mask) + first + lane, kept.to(tl.uint8), there)
 
 
-@Compiled
+@Early
 @triton.jit
 def _grad(
     dx,
@@ -170,6 +171,7 @@ def _grad(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
+    wait()
     first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     group = tl.arange(0, B // G)
     lane = (group * G)[:, None] + tl.arange(0, G)[None, :]

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import sigmoid, widened
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.common.rows import LANES, VECTOR
 from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, FEW_BLOCK, WARPS, gelu_slope, gelu_value
@@ -69,7 +69,7 @@ def _tile(rows, columns, strips, DENSE: tl.constexpr, R: tl.constexpr, C: tl.con
     return row[:, None], start, lane, there
 
 
-@Compiled
+@Early
 @triton.jit
 def _gated(
     out, gate, up, rows, columns, strips, out_stride, gate_stride, up_stride, alpha,
@@ -78,6 +78,7 @@ def _gated(
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
+    wait()
     row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
     x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))
     u = widened(tl.load(up + start + (row * up_stride + lane), there, 0.0))
@@ -86,7 +87,7 @@ def _gated(
     tl.store(out + start + (row * out_stride + lane), y.to(out.dtype.element_ty), there)
 
 
-@Compiled
+@Early
 @triton.jit
 def _gated_grad(
     gate_grad, up_grad, dy, gate, up, rows, columns, strips,
@@ -96,6 +97,7 @@ def _gated_grad(
     R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
+    wait()
     row, start, lane, there = _tile(rows, columns, strips, DENSE, R, C)
     d = widened(tl.load(dy + start + (row * dy_stride + lane), there, 0.0))
     x = widened(tl.load(gate + start + (row * gate_stride + lane), there, 0.0))
@@ -132,7 +134,7 @@ def gated_grad(
     return into
 
 
-def _launch(kernel: Compiled, tensors: list[Tensor], kind: str, alpha: float) -> None:
+def _launch(kernel: Early, tensors: list[Tensor], kind: str, alpha: float) -> None:
     """One pass over matrices of one shape; without space between rows they are one long row."""
     rows, columns = tensors[0].shape
     dense = all(t.is_contiguous() for t in tensors)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import NATIVE, widened
 from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, whole_blocks
 
 GROUPS, FEW_GROUPS, FEW_OCTETS, WARPS = {2: 256, 4: 128}, 128, 64, 4
@@ -57,9 +58,10 @@ def _of_byte(code):
     return (code.to(tl.uint16) << 8).to(tl.float16, bitcast=True)
 
 
-@Compiled
+@Early
 @triton.jit
 def _each(out, x, count, HOW: tl.constexpr, WHOLE: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
+    wait()
     first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     at = (tl.arange(0, B // G) * G)[:, None] + tl.arange(0, G)[None, :]
     there = None if WHOLE else at < count - first
@@ -83,26 +85,29 @@ def _places(groups, B: tl.constexpr):
     return group, at, (group < groups)[:, None]
 
 
-@Compiled
+@Early
 @triton.jit
 def _pack1(out, x, groups, B: tl.constexpr):
+    wait()
     group, at, there = _places(groups, B)
     bits = (tl.load(x + at, there, 0.0) > 0).to(tl.int32) << (7 - tl.arange(0, GROUP))[None, :]
     tl.store(out + group, tl.sum(bits, 1).to(tl.uint8), group < groups)
 
 
-@Compiled
+@Early
 @triton.jit
 def _unpack1(out, x, groups, B: tl.constexpr):
+    wait()
     group, at, there = _places(groups, B)
     octet = tl.load(x + group, group < groups, 0).to(tl.int32)
     bits = octet[:, None] & (128 >> tl.arange(0, GROUP))[None, :]
     tl.store(out + at, tl.where(bits != 0, 1.0, 0.0).to(out.dtype.element_ty), there)
 
 
-@Compiled
+@Early
 @triton.jit
 def _pack_msfp15(out, x, groups, B: tl.constexpr):
+    wait()
     _, at, there = _places(groups, B)
     value = widened(tl.load(x + at, there, 0.0))
     bits = value.to(tl.int32, bitcast=True)
@@ -184,9 +189,10 @@ def _codes_at_once(value, shared):
     )
 
 
-@Compiled
+@Early
 @triton.jit
 def _unpack_msfp15(out, x, groups, B: tl.constexpr):
+    wait()
     _, at, there = _places(groups, B)
     codes = tl.load(x + at, there, 0).to(tl.int32)
     shared = tl.sum((codes & 128) << tl.arange(0, GROUP)[None, :], 1)[:, None] >> 7

@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import announce, right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, announce, wait
 from onnxtrain.kernels.fast.common.launch import power
 
 
@@ -27,11 +26,12 @@ def weights_at(to, at, there, WEIGHTED: tl.constexpr):
     return tl.where(label == ignore, 0.0, weight)
 
 
-@Compiled
+@Early
 @triton.jit
 def _total_weight(
     out, labels, weights, rows, classes, ignore, WEIGHTED: tl.constexpr, B: tl.constexpr
 ):
+    wait()
     announce()
     total = tl.zeros((B,), tl.float32)
     to = (labels, weights, classes, ignore)
@@ -41,7 +41,7 @@ def _total_weight(
     tl.store(out, tl.sum(total, 0))
 
 
-@Compiled
+@Early
 @triton.jit
 def _finish(loss, parts, rows, MEAN: tl.constexpr, B: tl.constexpr):
     """Add up losses (and weights, which follow them) in a fixed order."""
@@ -87,6 +87,6 @@ def reduced(parts: Tensor, to: Labels, dtype: torch.dtype) -> Tensor:
     if to.reduction == "none":
         return parts[:rows].to(dtype)
     out = torch.empty((), dtype=dtype, device=parts.device)
-    mean, behind = to.reduction == "mean", right_behind(parts.device)
-    _finish[(1,)](out, parts, rows, mean, min(4096, power(rows)), num_warps=8, **behind)
+    mean = to.reduction == "mean"
+    _finish[(1,)](out, parts, rows, mean, min(4096, power(rows)), num_warps=8)
     return out

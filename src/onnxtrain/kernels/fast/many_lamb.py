@@ -28,7 +28,7 @@ from onnxtrain.kernels.fast.common.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import both_sums
 
 RATE_CHUNK, RATE_WARPS = 8192, 32
@@ -92,7 +92,7 @@ def _is_finite(x):
     return tl.abs(x) < float("inf")
 
 
-@Compiled
+@Early
 @triton.jit
 def _direction(
     memory,
@@ -159,7 +159,7 @@ def _direction_chunk(inputs, outputs, row, goes, left, WHOLE: tl.constexpr, C: t
     return both_sums(weight * weight, d * d, 0, NATIVE)
 
 
-@Compiled
+@Early
 @triton.jit
 def _rates(memory, chunks, rate, low, high, count, C: tl.constexpr):
     """rate * clamp(|w| / |d|) of a tensor, or the rate itself if one of the norms is 0.
@@ -184,7 +184,7 @@ def _rates(memory, chunks, rate, low, high, count, C: tl.constexpr):
     tl.store(memory + 2 * count + item * _WIDTH + 8, taken)
 
 
-@Compiled
+@Early
 @triton.jit
 def _move(
     memory,
@@ -267,7 +267,6 @@ def lamb(
     memory = torch.empty(sums + NUMBERS * tensors, dtype=torch.float32, device=table.device)
     rate, step, scale, norm, update = scalars
     signal, signalled = table if update is None else update, update is not None
-    behind = right_behind(table.device)
     _numbers[(tensors,)](
         memory,
         fixed,
@@ -290,11 +289,10 @@ def lamb(
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
         maxnreg=DIRECTION_REGISTERS,
-        **behind,
     )
     low, high = map(float, ratios)
     by_tensor = _rates[(tensors,)]
-    by_tensor(memory, chunks, rate, low, high, count, RATE_CHUNK, num_warps=RATE_WARPS, **behind)
+    by_tensor(memory, chunks, rate, low, high, count, RATE_CHUNK, num_warps=RATE_WARPS)
     _move[(count,)](
         memory,
         table,
@@ -312,5 +310,4 @@ def lamb(
         with_steps,
         laid_out.CHUNK,
         num_warps=laid_out.WARPS,
-        **behind,
     )

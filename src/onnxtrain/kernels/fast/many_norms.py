@@ -21,7 +21,7 @@ from onnxtrain.kernels.fast.common.chunks import (
     write,
 )
 from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import power
 
 ROOT_CHUNK, ROOT_WARPS = 16384, 16
@@ -36,7 +36,7 @@ def _squares(results, table, chunks, first, KIND: tl.constexpr, C: tl.constexpr)
     tl.store(results + first + tl.program_id(0), tl.sum(value * value, 0))
 
 
-@Compiled
+@Early
 @triton.jit
 def _root(results, most, count, C: tl.constexpr):
     """The norm, and the factor that brings it down to ``most``; sums of squares lie behind."""
@@ -52,7 +52,7 @@ def _root(results, most, count, C: tl.constexpr):
     tl.store(results + 1, tl.where(factor < 1.0, factor, 1.0))
 
 
-@Compiled
+@Early
 @triton.jit
 def _scale(table, chunks, results, KIND: tl.constexpr, C: tl.constexpr):
     wait()
@@ -119,8 +119,8 @@ def _norm_and_factor(parts: Sequence[Part], most: float) -> Tensor:
     for (kind,), _, table, chunks, count in parts:
         _squares[(count,)](results, table, chunks, first, kind, length, num_warps=threads)
         first += count
-    block, behind = min(ROOT_CHUNK, power(total)), right_behind(device)
-    _root[(1,)](results, float(most), total, block, num_warps=ROOT_WARPS, **behind)
+    block = min(ROOT_CHUNK, power(total))
+    _root[(1,)](results, float(most), total, block, num_warps=ROOT_WARPS)
     return results
 
 
@@ -134,9 +134,8 @@ def clip(items: Tensors, most: float) -> bool:
         return False
     found = _norm_and_factor(parts, most)
     length, threads = laid_out.READ_CHUNK, laid_out.READ_WARPS
-    behind = right_behind(found.device)
     for (kind,), _, table, chunks, count in parts:
-        _scale[(count,)](table, chunks, found, kind, length, num_warps=threads, **behind)
+        _scale[(count,)](table, chunks, found, kind, length, num_warps=threads)
     return True
 
 

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import inverse_root, product, widened
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power, warps
 from onnxtrain.kernels.fast.common.rows import LANES, VECTOR, nothing
 
@@ -40,7 +40,7 @@ def _of_columns(vector, column, fits):
     return widened(tl.load(vector + column, fits, 0.0, eviction_policy="evict_last"))[None, :]
 
 
-@Compiled
+@Early
 @triton.jit
 def _normalize(
     y,
@@ -63,6 +63,7 @@ def _normalize(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     part = 1.0 / columns
     column = tl.arange(0, C)
     fits = column < columns
@@ -94,7 +95,7 @@ def _normalize(
     tl.store(y + at, result.to(y.dtype.element_ty), mask)
 
 
-@Compiled
+@Early
 @triton.jit
 def _normalize_by_warps(
     y,
@@ -116,6 +117,7 @@ def _normalize_by_warps(
     K: tl.constexpr,
 ):
     """A row, in chunks of all lanes; all that it needs is on its way before anything is known."""
+    wait()
     row, lane = tl.program_id(0), tl.arange(0, C)
     part, begin = 1.0 / columns, row.to(tl.int64) * columns
     values, weights, offsets = nothing(), nothing(), nothing()
@@ -158,7 +160,7 @@ def _normalize_by_warps(
         tl.store(place, result.to(y.dtype.element_ty), k * C + lane < columns)
 
 
-@Compiled
+@Early
 @triton.jit
 def _normalize_twice(
     y,
@@ -174,6 +176,7 @@ def _normalize_twice(
     C: tl.constexpr,
     B: tl.constexpr,
 ):
+    wait()
     row, lane = tl.program_id(0), tl.arange(0, B)
     begin = row.to(tl.int64) * columns
     middle = tl.zeros((B,), tl.float32)

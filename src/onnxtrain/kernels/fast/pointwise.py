@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import normal_below, reciprocal, sigmoid, two_to, widened
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv
 
 BLOCK, BIASED_BLOCK = {2: 1024, 4: 512}, {2: 2048, 4: 512}
@@ -64,7 +64,7 @@ def gelu_slope(x, KIND: tl.constexpr, EXACT: tl.constexpr, alpha=1.0):
     return result
 
 
-@Compiled
+@Early
 @triton.jit
 def _gelu(
     out,
@@ -81,6 +81,7 @@ def _gelu(
     G: tl.constexpr,
     B: tl.constexpr,
 ):
+    wait()
     start = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * B
     group = tl.arange(0, B // G) * G
     lane = group[:, None] + tl.arange(0, G)[None, :]

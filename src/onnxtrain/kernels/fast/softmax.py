@@ -29,6 +29,7 @@ from onnxtrain.kernels.fast.common.axis import (
     whole_rows,
 )
 from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.exchange import (
     board,
     collect,
@@ -82,7 +83,7 @@ CUTTING = {
 """By the bytes of an element."""
 
 
-@Compiled
+@Early
 @triton.jit
 def _rows(
     y,
@@ -94,6 +95,7 @@ def _rows(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     at, mask = whole_rows(rows, columns, WHOLE, R, C)
     value = tl.load(x + at, mask, float("-inf")).to(tl.float32)
     top = finite(tl.max(value, 1))[:, None]

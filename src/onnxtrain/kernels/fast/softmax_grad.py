@@ -27,6 +27,7 @@ from onnxtrain.kernels.fast.common.axis import (
     whole_rows,
 )
 from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.exchange import (
     board,
     collect,
@@ -58,7 +59,7 @@ TILE_PER_THREAD = {2: 64, 4: 32}
 TILE_REGISTERS = 128
 
 
-@Compiled
+@Early
 @triton.jit
 def _rows(
     dx,
@@ -71,6 +72,7 @@ def _rows(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
+    wait()
     at, mask = whole_rows(rows, columns, WHOLE, R, C)
     dy_in = tl.load(dy + at, mask, 0.0)
     y_in = tl.load(y + at, mask, 0.0)

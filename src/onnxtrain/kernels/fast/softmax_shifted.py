@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import product, unchanged, widened
 from onnxtrain.kernels.fast.common.axis import Parts, strewn
-from onnxtrain.kernels.fast.common.compiled import Compiled
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.exchange import entered, of_row
 from onnxtrain.kernels.fast.common.held import ends_of
 from onnxtrain.kernels.fast.common.launch import cdiv, power, spread, warps
@@ -82,7 +82,7 @@ def _row_sums(tile):
     return tl.sum(tl.sum(tile, 2), 1)
 
 
-@Compiled
+@Early
 @triton.jit
 def _forward_rows(
     y,
@@ -96,6 +96,7 @@ def _forward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     x += base
     y += base
@@ -117,7 +118,7 @@ def _forward_rows(
         tl.store(y + end, result.to(y.dtype.element_ty), cut)
 
 
-@Compiled
+@Early
 @triton.jit
 def _backward_rows(
     dx,
@@ -132,6 +133,7 @@ def _backward_rows(
     K: tl.constexpr,
     W: tl.constexpr,
 ):
+    wait()
     base, at, whole, end, cut = _rows(rows, columns, ENDS, R, K, W)
     dx += base
     dy += base

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 import triton
 from torch import Tensor
 from triton.runtime import driver
@@ -23,7 +24,7 @@ from onnxtrain.kernels.rehearsal import rehearsing, request
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
-FUSED = {"enable_fp_fusion": True}
+FUSED: dict[str, int] = {"enable_fp_fusion": True}
 """Products are added in one instruction, whatever versions of Triton do unless they are told."""
 _ONES = (1, 1, 1)
 _address_of = Tensor.data_ptr
@@ -65,7 +66,7 @@ class Compiled:
             self.function[grid](*arguments, **options)
             return
         if rehearsing():
-            request(self._inner, arguments, options | FUSED)
+            request(self._inner, arguments, options | self._fixed(arguments[0].device))
             return
         count = self._tensors or self._examine(arguments)
         tensors, others = arguments[:count], arguments[count:]
@@ -87,6 +88,10 @@ class Compiled:
         launch, values, stream_of = ready
         stream = stream_of(_device_of(tensors[0]))
         launch(*grid, *_ONES[len(grid) :], stream, *values, *addresses, *others)
+
+    def _fixed(self, device: torch.device) -> dict[str, int]:
+        """Options of all launches on a device."""
+        return FUSED
 
     @property
     def _inner(self) -> Any:
@@ -120,7 +125,7 @@ class Compiled:
         """Launch by Triton itself, and remember the kernel that it has found or compiled."""
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
-        options = options | FUSED
+        options = options | self._fixed(arguments[0].device)
         compile_both(self._inner, arguments, options)
         self.known[key] = _ready(self.function[grid](*arguments, **options))
 

@@ -16,6 +16,7 @@ from triton.language.target_info import cuda_capability_geq
 
 from onnxtrain.kernels.fast import interpreted
 from onnxtrain.kernels.fast.common.approx import NATIVE
+from onnxtrain.kernels.fast.common.compiled import Compiled
 
 CAPABILITY = (9, 0)
 """Of the first GPUs that know such launches."""
@@ -23,9 +24,16 @@ CAPABILITY = (9, 0)
 
 @functools.cache
 def right_behind(device: torch.device) -> dict[str, int]:
-    """Options of a launch that follows another one of ours: its kernel waits first of all."""
+    """Options of an early launch on a device that knows such."""
     known = not interpreted() and torch.cuda.get_device_capability(device) >= CAPABILITY
     return {"launch_pdl": True} if known else {}
+
+
+class Early(Compiled):
+    """A Triton function whose launches are early ones: it waits before it does anything else."""
+
+    def _fixed(self, device: torch.device) -> dict[str, int]:
+        return super()._fixed(device) | right_behind(device)
 
 
 @triton.jit

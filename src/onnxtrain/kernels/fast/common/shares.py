@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.common.scratch import Memory
 
@@ -32,7 +31,7 @@ MEMORY = Memory(lambda sizes, device: torch.empty(sizes, device=device), 1 << 21
 """Of one size: so many shares in float32."""
 
 
-@Compiled
+@Early
 @triton.jit
 def _add_up(
     out,
@@ -64,8 +63,7 @@ class Sums(NamedTuple):
 
     def add(self, out: Tensor, shares: Tensor) -> None:
         """Write the sums of what the launch before this one has left, which announced this one."""
-        behind = right_behind(out.device)
-        _add_up[self.grid](out, shares, *self.values, num_warps=WARPS, **behind)
+        _add_up[self.grid](out, shares, *self.values, num_warps=WARPS)
 
 
 @functools.lru_cache(1024)

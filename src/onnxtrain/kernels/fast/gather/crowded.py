@@ -6,9 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.common.compiled import Compiled
 from onnxtrain.kernels.fast.common.counters import leave, meet
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, multiprocessors, power
 from onnxtrain.kernels.fast.common.scratch import MEMORY
 from onnxtrain.kernels.fast.gather import runs
@@ -39,7 +38,7 @@ def _clear_tallies(tallies, rows, B: tl.constexpr):
         tl.store(tallies + FRONT + at, tl.zeros((B,), tl.int32), at < rows)
 
 
-@Compiled
+@Early
 @triton.jit(do_not_specialize=["count", "rows", "programs"])
 def _long_runs(
     out,
@@ -165,5 +164,4 @@ def sum_crowded(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -
             width,
             num_warps=WARPS,
             maxnreg=REGISTERS,
-            **right_behind(device),
         )

@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.gather import ranking, runs, slots
 from onnxtrain.kernels.fast.gather.runs import add_runs, span_of
@@ -26,7 +25,7 @@ COUNTED = 1 << 18
 """Up to so many indices are put in order by counting."""
 
 
-@Compiled
+@Early
 @triton.jit(do_not_specialize=["count", "rows", "marks", "blocks", "both"])
 def _sums(
     out,
@@ -129,7 +128,6 @@ def _sum_sorted(indices: Tensor, values: Tensor, out: Tensor, added: bool) -> No
         width,
         CLEARED,
         num_warps=WARPS[size],
-        **right_behind(values.device),
     )
     if not ranking.takes(total, count):
         slots.look(indices, found.words, count)

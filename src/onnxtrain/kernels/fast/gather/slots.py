@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.early import announce, right_behind, wait
+from onnxtrain.kernels.fast.common.early import Early, announce, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.common.scratch import Memory, Sizes
 from onnxtrain.kernels.fast.gather import runs
@@ -138,7 +138,7 @@ def _in_turn(values, slots, row, tally, columns, column, S: tl.constexpr, C: tl.
     return total
 
 
-@Compiled
+@Early
 @triton.jit(do_not_specialize=["rows"])
 def _few(
     out,
@@ -206,7 +206,6 @@ def _sum_few(indices: Tensor, values: Tensor, out: Tensor, tallies: Tensor) -> N
         together,
         width,
         num_warps=WARPS,
-        **right_behind(device),
     )
 
 
