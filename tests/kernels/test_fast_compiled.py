@@ -27,6 +27,7 @@ class Jit:
 
     def __init__(self) -> None:
         self.kernel, self.compiled = Kernel(), 0
+        self.params: list[SimpleNamespace] = []
 
     def __getitem__(self, grid):
         def launch(*arguments, **options):
@@ -65,6 +66,30 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_arguments(jit: Jit) -> None:
         assert jit.compiled == 2 + number
     function[(3,)](room, 16, 0.5, True, num_warps=8)
     assert jit.compiled == 6 and len(jit.kernel.launched) == 1
+
+
+def test_tensors_that_are_not_given_are_none_at_the_end(jit: Jit) -> None:
+    function = compiled.Compiled(jit)
+    first, second = torch.zeros(32), torch.zeros(32)
+    kinds = [(first, None, None), (first, second, None), (first, second, first)]
+    for number, tensors in enumerate(kinds):
+        for factor in (0.5, 0.7):
+            function[(3,)](*tensors, 16, factor, True, num_warps=4)
+        _, arguments, _ = jit.kernel.launched[-1]
+        places = [None if t is None else t.data_ptr() for t in tensors]
+        assert arguments == (*places, 16, 0.7, True)
+        assert jit.compiled == len(jit.kernel.launched) == number + 1
+
+
+def test_kernels_are_compiled_for_numbers_that_are_constants(jit: Jit) -> None:
+    jit.params = [
+        SimpleNamespace(num=number, do_not_specialize=False, is_constexpr=number == 1)
+        for number in range(3)
+    ]
+    function = compiled.Compiled(jit)
+    for constant, factor in [(0.5, 1.0), (0.7, 1.0), (0.5, 2.0), (0.7, 2.0)]:
+        function[(3,)](torch.zeros(4), constant, factor, num_warps=4)
+    assert jit.compiled == len(jit.kernel.launched) == 2
 
 
 def test_kinds_are_forgotten_before_they_are_too_many(

@@ -57,11 +57,11 @@ def _rows(
     below, column = tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     there = (first + below < rows) & (column < columns)
     at = first.to(tl.int64) * columns + (below * columns + column)
+    value = widened(tl.load(x + at, there, float("-inf")))
     if ONE:
         bias_row = first // repeats + below * 0
     else:
         bias_row = (first + below) // repeats if INNER else (first + below) % repeats
-    value = widened(tl.load(x + at, there, float("-inf")))
     value += widened(tl.load(bias + bias_row.to(tl.int64) * columns + column, there, 0.0))
     value = raised(value, finite(tl.max(value, 1))[:, None])
     value *= reciprocal(tl.sum(value, 1))[:, None]

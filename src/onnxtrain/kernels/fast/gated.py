@@ -16,7 +16,10 @@ from onnxtrain.kernels.fast.common.approx import sigmoid, widened
 from onnxtrain.kernels.fast.common.early import Early, wait
 from onnxtrain.kernels.fast.common.launch import cdiv, power
 from onnxtrain.kernels.fast.common.rows import LANES, VECTOR
-from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, FEW_BLOCK, WARPS, gelu_slope, gelu_value
+from onnxtrain.kernels.fast.pointwise import BLOCK, FEW, WARPS, gelu_slope, gelu_value
+
+FEW_BLOCK = 512
+"""Elements of a program of a small tensor."""
 
 
 @triton.jit

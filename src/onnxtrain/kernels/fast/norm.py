@@ -3,7 +3,8 @@
 A program has one or several whole rows in registers; every element is read once. Only wide rows in
 float32 are read twice, by blocks, the second time from the cache: on an H200 that takes 4 % less.
 Of few rows a warp has one, and no lane of it is idle; of many as well, where that is faster.
-Kernels are compiled for the length of the rows: it is that of a weight, and a model has few.
+Kernels are compiled for the length of the rows: it is that of a weight, and a model has few; so are
+they for epsilon.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ def _of_columns(vector, column, fits):
 @triton.jit
 def _normalize(
     y,
-    total,
-    mean,
-    inverse,
     x,
-    skip,
-    extra,
     scale,
+    inverse,
+    mean,
     shift,
+    skip,
+    total,
+    extra,
     rows,
     columns: tl.constexpr,
-    epsilon,
+    epsilon: tl.constexpr,
     CENTRED: tl.constexpr,
     SKIP: tl.constexpr,
     EXTRA: tl.constexpr,
@@ -99,16 +100,16 @@ def _normalize(
 @triton.jit
 def _normalize_by_warps(
     y,
-    total,
-    mean,
-    inverse,
     x,
-    skip,
-    extra,
     scale,
+    inverse,
+    mean,
     shift,
+    skip,
+    total,
+    extra,
     columns: tl.constexpr,
-    epsilon,
+    epsilon: tl.constexpr,
     CENTRED: tl.constexpr,
     SKIP: tl.constexpr,
     EXTRA: tl.constexpr,
@@ -164,13 +165,13 @@ def _normalize_by_warps(
 @triton.jit
 def _normalize_twice(
     y,
-    mean,
-    inverse,
     x,
     scale,
+    inverse,
+    mean,
     shift,
     columns: tl.constexpr,
-    epsilon,
+    epsilon: tl.constexpr,
     CENTRED: tl.constexpr,
     SHIFT: tl.constexpr,
     C: tl.constexpr,
@@ -239,7 +240,10 @@ def normalize(
     extra: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Normalized:
-    """y = (s - mean) * inv * scale + shift of s = x + skip + extra; no mean unless centred."""
+    """y = (s - mean) * inv * scale + shift of s = x + skip + extra; no mean unless centred.
+
+    There is nothing extra without a skip connection.
+    """
     columns = scale.numel()
     rows = x.numel() // columns
     y = torch.empty_like(x, dtype=dtype or x.dtype)
@@ -248,15 +252,17 @@ def normalize(
     mean = torch.empty_like(inverse) if centred else inverse
     width, size = power(columns), x.dtype.itemsize
     flags = (centred, skip is not None, extra is not None, shift is not None)
-    shifts = scale if shift is None else shift
-    if size == 4 and width >= TWICE and skip is None and extra is None:
-        tensors = (y, mean, inverse, x, scale, shifts)
+    given: list[Tensor | None] = [y, x, scale, inverse]
+    if skip is not None:
+        given += [mean, scale if shift is None else shift, skip, total, extra]
+    elif shift is not None:
+        given += [mean, shift, None, None, None]
+    else:
+        given += [mean if centred else None, None, None, None, None]
+    if size == 4 and width >= TWICE and skip is None:
         blocks = (centred, shift is not None, width, BLOCK)
-        _normalize_twice[(rows,)](*tensors, columns, epsilon, *blocks, num_warps=BLOCK_WARPS)
-        return Normalized(y, mean, inverse, total)
-    added = x if skip is None else skip, x if extra is None else extra
-    given = (y, total, mean, inverse, x, *added, scale, shifts)
-    if _is_for_warps(rows, columns, size, *flags[:2]):
+        _normalize_twice[(rows,)](*given[:6], columns, epsilon, *blocks, num_warps=BLOCK_WARPS)
+    elif _is_for_warps(rows, columns, size, *flags[:2]):
         lanes = min(width, LANES * VECTOR // size)
         chunks = lanes, cdiv(columns, lanes)
         _normalize_by_warps[(rows,)](*given, columns, epsilon, *flags, *chunks, num_warps=1)

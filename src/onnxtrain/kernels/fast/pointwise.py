@@ -15,11 +15,8 @@ BLOCK, BIASED_BLOCK = {2: 1024, 4: 512}, {2: 2048, 4: 512}
 """Elements of a program, by the bytes of one: 16 bytes a thread. For a value with a bias, whose
 place it has to find, a thread has two groups of 16-bit ones."""
 WARPS = 4
-FEW, FEW_BLOCK, FEW_WARPS = 1 << 20, 512, {2: 4, 4: 8}
-"""Elements up to which there are more programs, which are smaller, those of such a one, and its
-warps by the bytes of an element."""
-GROUP = 8
-"""Elements with one column to find for all of them, where rows are a multiple of it."""
+FEW, FEW_BLOCK, FEW_WARPS = 1 << 20, 1024, 8
+"""Elements up to which threads have fewer; those of a program then, and its warps."""
 MINUS_TWICE_ROOT_2_OVER_PI_LOG2_E = tl.constexpr(-2.302208198144325)
 ROOT_HALF_OVER_PI = tl.constexpr(0.3989422804014327)
 CUBIC = tl.constexpr(0.044715)
@@ -68,12 +65,12 @@ def gelu_slope(x, KIND: tl.constexpr, EXACT: tl.constexpr, alpha=1.0):
 @triton.jit
 def _gelu(
     out,
-    dy,
     x,
+    dy,
     bias,
     count,
-    columns,
-    alpha,
+    columns: tl.constexpr,
+    alpha: tl.constexpr,
     KIND: tl.constexpr,
     GRADIENT: tl.constexpr,
     BIAS: tl.constexpr,
@@ -87,6 +84,8 @@ def _gelu(
     lane = group[:, None] + tl.arange(0, G)[None, :]
     mask = lane < count - start
     value = widened(tl.load(x + start + lane, mask, 0.0))
+    if GRADIENT:
+        grad = widened(tl.load(dy + start + lane, mask, 0.0))
     if BIAS:
         # a group does not cross the end of a row
         first = (start % columns).to(tl.int32) if WIDE else start
@@ -95,7 +94,6 @@ def _gelu(
         value += widened(tl.load(bias + column, mask, 0.0))
     exact: tl.constexpr = x.dtype.element_ty == tl.float32
     if GRADIENT:
-        grad = widened(tl.load(dy + start + lane, mask, 0.0))
         result = grad * gelu_slope(value, KIND, exact, alpha)
     else:
         result = gelu_value(value, alpha, KIND, exact)
@@ -110,7 +108,7 @@ def gelu(
     out: Tensor | None = None,
 ) -> Tensor:
     """Gelu(x + bias): exact, by ``tanh``, or ``quick`` with a sigmoid of α·x."""
-    return _launched(x, x, bias, approximate, alpha, False, out)
+    return _launched(x, None, bias, approximate, alpha, out)
 
 
 def gelu_grad(
@@ -122,36 +120,36 @@ def gelu_grad(
     out: Tensor | None = None,
 ) -> Tensor:
     """dy * Gelu'(x + bias)."""
-    return _launched(dy, x, bias, approximate, alpha, True, out)
+    return _launched(x, dy, bias, approximate, alpha, out)
 
 
 def _launched(
-    dy: Tensor,
     x: Tensor,
+    dy: Tensor | None,
     bias: Tensor | None,
     kind: str,
     alpha: float,
-    gradient: bool,
     out: Tensor | None,
 ) -> Tensor:
     out = torch.empty_like(x) if out is None else out
-    blocks = BLOCK if bias is None or gradient else BIASED_BLOCK
-    few, size = x.numel() <= FEW, x.dtype.itemsize
+    biased, gradient, size = bias is not None, dy is not None, x.dtype.itemsize
+    few = x.numel() <= FEW
+    blocks = BIASED_BLOCK if biased and not gradient else BLOCK
     block = FEW_BLOCK if few else blocks[size]
     _gelu[(cdiv(x.numel(), block),)](
         out,
-        dy,
         x,
-        x if bias is None else bias,
+        x if biased and not gradient else dy,
+        bias,
         x.numel(),
-        x.shape[-1],
-        alpha,
+        x.shape[-1] if biased else 1,
+        float(alpha) if kind == "quick" else 1.0,
         kind,
         gradient,
-        bias is not None,
+        biased,
         x.numel() + block >= 1 << 31,
-        GROUP if bias is None or x.shape[-1] % GROUP == 0 else 1,
+        16 // size if not biased or x.shape[-1] % (16 // size) == 0 else 1,
         block,
-        num_warps=FEW_WARPS[size] if few else WARPS,
+        num_warps=FEW_WARPS if few else WARPS,
     )
     return out

@@ -9,6 +9,7 @@ kernel gets plain addresses.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from onnxtrain.kernels.rehearsal import rehearsing, request
 
 MOST_KINDS = 1024
 """So many kinds of arguments are remembered for a kernel; shapes may change with every batch."""
-FUSED: dict[str, int] = {"enable_fp_fusion": True}
+FUSED: dict[str, int | None] = {"enable_fp_fusion": True}
 """Products are added in one instruction, whatever versions of Triton do unless they are told."""
 _ONES = (1, 1, 1)
 _address_of = Tensor.data_ptr
@@ -43,15 +44,16 @@ class Ready(NamedTuple):
 class Compiled:
     """A Triton function that remembers which kernel served which kind of arguments.
 
-    Tensors are its first arguments, as many in every launch, and what is a float in one launch is
-    one in all. Whole numbers for which no kernel is to be specialized must have an annotated type.
-    Hooks of Triton are not called.
+    Tensors are its first arguments; instead of the last ones there may be None, and a kernel then
+    has fewer parameters: on an H200 those beyond 48 bytes cost a short launch a tenth of a
+    microsecond. What is a float in one launch is one in all. Whole numbers for which no kernel is
+    to be specialized must have an annotated type. Hooks of Triton are not called.
     """
 
     def __init__(self, function: Any) -> None:
         self.function = function
         self.known: dict[tuple[object, ...], Ready] = {}
-        self._tensors = 0
+        self._most = 0
         self._free: list[int] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
@@ -68,7 +70,9 @@ class Compiled:
         if rehearsing():
             request(self._inner, arguments, options | self._fixed(arguments[0].device))
             return
-        count = self._tensors or self._examine(arguments)
+        count = self._most or self._examine(arguments)
+        while arguments[count - 1] is None:
+            count -= 1
         tensors, others = arguments[:count], arguments[count:]
         addresses = [*map(_address_of, tensors)]
         kinds = self._kinds(others) if self._free else others
@@ -89,7 +93,7 @@ class Compiled:
         stream = stream_of(_device_of(tensors[0]))
         launch(*grid, *_ONES[len(grid) :], stream, *values, *addresses, *others)
 
-    def _fixed(self, device: torch.device) -> dict[str, int]:
+    def _fixed(self, device: torch.device) -> dict[str, int | None]:
         """Options of all launches on a device."""
         return FUSED
 
@@ -99,14 +103,16 @@ class Compiled:
         return getattr(self.function, "function", self.function)
 
     def _examine(self, arguments: tuple[Any, ...]) -> int:
-        """How many arguments are tensors; of the others, note which may have any value."""
-        count = _leading_tensors(arguments)
+        """How many arguments may be tensors; note which of the others may have any value."""
+        most = _leading_tensors(arguments)
         parameters = getattr(self.function, "params", ())
         free = {found.num for found in parameters if found.do_not_specialize}
         free |= {place for place, value in enumerate(arguments) if type(value) is float}
-        self._free = [place - count for place in sorted(free)]
-        self._tensors = count
-        return count
+        free -= {found.num for found in parameters if found.is_constexpr}
+        # counted from the end, as there may be more or fewer tensors
+        self._free = [place - len(arguments) for place in sorted(free)]
+        self._most = most
+        return most
 
     def _kinds(self, others: tuple[Any, ...]) -> tuple[Any, ...]:
         """What kernels are compiled for among arguments that are no tensors."""
@@ -149,8 +155,9 @@ def _is_bare(run: Any) -> bool:
 
 
 def _leading_tensors(arguments: tuple[Any, ...]) -> int:
-    """How many arguments are tensors, which come first."""
-    count = sum(isinstance(argument, Tensor) for argument in arguments)
-    if not count or not all(isinstance(argument, Tensor) for argument in arguments[:count]):
+    """How many arguments are tensors, or stand for some, which come first."""
+    places = [place for place, value in enumerate(arguments) if isinstance(value, Tensor)]
+    if not places or places[-1] != len(places) - 1:
         raise TypeError("tensors must be the first arguments of a kernel")
-    return count
+    missing = itertools.takewhile(lambda value: value is None, arguments[len(places) :])
+    return len(places) + len([*missing])

@@ -23,7 +23,7 @@ CAPABILITY = (9, 0)
 
 
 @functools.cache
-def right_behind(device: torch.device) -> dict[str, int]:
+def right_behind(device: torch.device) -> dict[str, int | None]:
     """Options of an early launch on a device that knows such."""
     known = not interpreted() and torch.cuda.get_device_capability(device) >= CAPABILITY
     return {"launch_pdl": True} if known else {}
@@ -32,7 +32,7 @@ def right_behind(device: torch.device) -> dict[str, int]:
 class Early(Compiled):
     """A Triton function whose launches are early ones: it waits before it does anything else."""
 
-    def _fixed(self, device: torch.device) -> dict[str, int]:
+    def _fixed(self, device: torch.device) -> dict[str, int | None]:
         return super()._fixed(device) | right_behind(device)
 
 
