@@ -114,13 +114,14 @@ def _normalize_by_warps(
     SKIP: tl.constexpr,
     EXTRA: tl.constexpr,
     SHIFT: tl.constexpr,
+    WIDE: tl.constexpr,
     C: tl.constexpr,
     K: tl.constexpr,
 ):
     """A row, in chunks of all lanes; all that it needs is on its way before anything is known."""
     wait()
     row, lane = tl.program_id(0), tl.arange(0, C)
-    part, begin = 1.0 / columns, row.to(tl.int64) * columns
+    part, begin = 1.0 / columns, (row.to(tl.int64) if WIDE else row) * columns
     values, weights, offsets = nothing(), nothing(), nothing()
     middle = tl.zeros((C,), tl.float32)
     for k in tl.static_range(K):
@@ -264,7 +265,7 @@ def normalize(
         _normalize_twice[(rows,)](*given[:6], columns, epsilon, *blocks, num_warps=BLOCK_WARPS)
     elif _is_for_warps(rows, columns, size, *flags[:2]):
         lanes = min(width, LANES * VECTOR // size)
-        chunks = lanes, cdiv(columns, lanes)
+        chunks = x.numel() + width >= 1 << 31, lanes, cdiv(columns, lanes)
         _normalize_by_warps[(rows,)](*given, columns, epsilon, *flags, *chunks, num_warps=1)
     else:
         together = max(1, TOGETHER // width)
