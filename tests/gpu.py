@@ -66,10 +66,13 @@ class Job:
 
     def run(self, folder: pathlib.Path) -> tuple[bool, str]:
         """Whether it went well, and what was counted, or the last lines."""
-        log = folder / f"{re.sub(r'[^a-z0-9]+', '-', self.title)}.log"
+        name = re.sub(r"[^a-z0-9]+", "-", self.title)
+        log, own = folder / f"{name}.log", folder / name
+        own.mkdir(exist_ok=True)  # processes would clear each other's temporary files away
         with log.open("w") as out:
             paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
             shared = {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+            shared["PYTEST_DEBUG_TEMPROOT"] = str(own)
             environment = {**os.environ, **shared, **self.settings}
             done = subprocess.run(
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT

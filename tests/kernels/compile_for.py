@@ -80,7 +80,7 @@ def stand_in(capability: int) -> None:
     torch.cuda.is_current_stream_capturing = lambda: False
     torch.cuda.get_device_capability = lambda *_: divmod(capability, 10)
     load("common.launch").shared_memory = load("norm_grad").shared_memory = lambda _: room
-    for name in ("batch_norm_clusters", "softmax_columns"):
+    for name in ("batch_norm_clusters", "batch_norm_held", "softmax_columns"):
         load(name).largest = lambda _: 16 if capability >= 90 else 1
 
 
@@ -212,11 +212,14 @@ def _codecs(x: Tensor) -> Iterator[Callable[[], Any]]:
 
 def _images(new: Callable[..., Tensor]) -> Iterator[Callable[[], Any]]:
     norm, pool, vector = load("batch_norm"), load("pool"), torch.ones(64)
-    for shape in ((2, 64, 4, 4), (64, 64, 4, 4), (64, 64, 32, 32)):
+    for shape in ((2, 64, 4, 4), (64, 64, 4, 4), (64, 64, 32, 32), (25, 64, 55, 55)):
         for order in (torch.contiguous_format, torch.channels_last):
             t = new(*shape).to(memory_format=order)
             yield lambda t=t: norm.train(t, vector, vector, 1e-5)
             yield lambda t=t: norm.grad(t, t, vector, vector, vector)
+    held, t, results = load("batch_norm_held"), new(64, 64, 32, 32), (new(4), vector, vector)
+    yield lambda: held.train(t, vector, vector, 1e-5, False, None, None)
+    yield lambda: held.grad(results, t, t, (vector,) * 4, False)
     dy, found = new(2, 8, 7, 7), torch.zeros(2, 8, 7, 7, dtype=torch.int64)
     pairs = (3, 3), (2, 2), (1, 1)
     yield lambda: pool.max_pool_grad(dy, found, (2, 8, 14, 14), *pairs)

@@ -13,7 +13,7 @@ import gpu
 from kernels.fast import modules
 from onnxtrain.kernels.fast.common.cluster import InClusters
 from onnxtrain.kernels.fast.common.compiled import Compiled
-from onnxtrain.kernels.fast.common.parted import Parted
+from onnxtrain.kernels.fast.common.parted import Grouped
 
 SCRIPT = Path(__file__).with_name("compile_for.py")
 
@@ -24,7 +24,7 @@ def _kernels(capability: int) -> set[str]:
         f"{module.__name__.rpartition('.')[2]}.{name}": kernel.function
         for module in modules()
         for name, kernel in vars(module).items()
-        if isinstance(kernel, Compiled | Parted)
+        if isinstance(kernel, Compiled | Grouped)
     }
     alone = {name for name, function in found.items() if not isinstance(function, InClusters)}
     alone.add("generated.chain")

@@ -16,7 +16,7 @@ from kernels.fast import modules
 from onnxtrain.kernels import fast
 from onnxtrain.kernels.fast.common.compiled import Compiled
 from onnxtrain.kernels.fast.common.early import Early
-from onnxtrain.kernels.fast.common.parted import Parted
+from onnxtrain.kernels.fast.common.parted import Grouped
 from onnxtrain.kernels.lasting import keeping
 
 LATER = {"onnxtrain.kernels.fast.gather.crowded._long_runs"}
@@ -28,7 +28,7 @@ def functions() -> dict[str, tuple[Any, bool]]:
     found = {}
     for module in modules():
         for kernel in vars(module).values():
-            if isinstance(kernel, Compiled | Parted):
+            if isinstance(kernel, Compiled | Grouped):
                 function = getattr(kernel.function, "function", kernel.function).fn
                 name = f"{function.__module__}.{function.__name__}"
                 found[name] = function, isinstance(kernel, Early)

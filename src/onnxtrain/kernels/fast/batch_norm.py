@@ -16,6 +16,7 @@ from torch import Tensor
 from onnxtrain.kernels.fast import (
     batch_norm_clusters,
     batch_norm_few,
+    batch_norm_held,
     batch_norm_last,
     batch_norm_planes,
 )
@@ -161,6 +162,8 @@ def train(
         return batch_norm_clusters.train(x, scale, shift, epsilon, relu, residual, running)
     if batch_norm_few.takes(x, last):
         return batch_norm_few.train(x, scale, shift, epsilon, relu, residual, running, last)
+    if batch_norm_held.takes(x, last, grad=False):
+        return batch_norm_held.train(x, scale, shift, epsilon, relu, residual, running)
     y, grid = torch.empty_like(x), _grid(x, last)
     parts = _parts(grid.count, x)
     grid.moments(parts, x)
@@ -195,6 +198,9 @@ def grad(
         return dx, dscale, dbias
     if batch_norm_few.takes(x, last):
         batch_norm_few.grad((dx, dscale, dbias), dy, x, line, relu, last)
+        return dx, dscale, dbias
+    if batch_norm_held.takes(x, last, grad=True):
+        batch_norm_held.grad((dx, dscale, dbias), dy, x, line, relu)
         return dx, dscale, dbias
     grid = _grid(x, last)
     parts = _parts(grid.count, x)

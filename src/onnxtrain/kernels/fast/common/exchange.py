@@ -76,6 +76,13 @@ def leave_one(word, number):
 
 
 @triton.jit
+def _marked(number):
+    """The same number as one that is not zero bit for bit."""
+    bits = number.to(tl.int32, bitcast=True)
+    return tl.where(bits == 0, -(1 << 31), bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def collect(word, there):
     """The pairs that all programs of a row have left, once all have; ones where none are."""
     found = tl.load(word, there, 0x3F8000003F800000, volatile=True)
@@ -103,6 +110,32 @@ def entered(words, PARTS: tl.constexpr, S: tl.constexpr):
         number = cluster * S + tl.program_id(0) % S
         box = opened()
     return number // PARTS, (number % PARTS).to(tl.int32), box
+
+
+@triton.jit
+def pairs_of(
+    words,
+    box,
+    row,
+    part,
+    first,
+    second,
+    PARTS: tl.constexpr,
+    P: tl.constexpr,
+    S: tl.constexpr,
+):
+    """The pairs of all parts of a row, which may be any numbers; zeros where none are.
+
+    Those of a row are one cluster, or each is alone.
+    """
+    there = tl.arange(0, P) < PARTS
+    if S == 1:
+        own = words + 1 + row * PARTS
+        leave(own + part, _marked(first), second)
+        firsts, seconds = collect(own + tl.arange(0, P), there)
+    else:
+        firsts, seconds = swapped(box, first, second, P)
+    return tl.where(there, firsts, 0.0), tl.where(there, seconds, 0.0)
 
 
 @triton.jit

@@ -13,18 +13,26 @@ from onnxtrain.kernels.fast.common.exchange import words_for
 from onnxtrain.kernels.fast.common.launch import power
 
 
-class Parted:
+class Grouped:
+    """A Triton function whose programs come one by one, or in clusters of its argument ``S``."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._single = Compiled(function)
+        self._clusters = Compiled(InClusters(function, "S"))
+
+    def by(self, together: int) -> Compiled:
+        """What launches clusters of so many programs, or one by one."""
+        return self._single if together == 1 else self._clusters
+
+
+class Parted(Grouped):
     """A Triton function that goes along rows, launched in clusters where the device has them.
 
     Its arguments are tensors of the same shape, ``words``, ``zero``, ``columns``, ``LOG``,
     ``PARTS`` and the power of two above, ``C`` elements of a part, ``S`` programs of a cluster,
     ``B`` elements side by side, and what else a launch is given.
     """
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self._single = Compiled(function)
-        self._clusters = Compiled(InClusters(function, "S"))
 
     def launch(
         self,
@@ -39,8 +47,7 @@ class Parted:
         """Run over all rows of so many elements, which are cut in this way."""
         like = tensors[0]
         rows = like.numel() // size
-        kernel = self._single if cut.together == 1 else self._clusters
-        kernel[(rows * cut.number // cut.together,)](
+        self.by(cut.together)[(rows * cut.number // cut.together,)](
             *tensors,
             words_for(rows, cut, like),
             0,
