@@ -17,6 +17,7 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     forward_line,
     grad_line,
     load_grad,
+    origin_of,
     write_grad,
     write_line,
 )
@@ -75,7 +76,7 @@ def _moments(
     G: tl.constexpr,
 ):
     channel, begin, end = _part(groups, each)
-    origin = tl.load(x + channel.to(tl.int64) * plane * G).to(tl.float32)
+    origin = origin_of(x, channel, channel < channels, groups * G, channels, plane * G)
     total = tl.zeros((B, G), tl.float32)
     square = tl.zeros((B, G), tl.float32)
     for first in tl.range(begin, end, B, num_stages=STAGES):
@@ -180,8 +181,6 @@ class Grid:
     group: int
     each: int
     count: int
-    apart: int
-    """How far the first elements of channels are from each other."""
     plan: Launch
 
     @classmethod
@@ -194,7 +193,7 @@ class Grid:
         wanted = max(1, multiprocessors(x.device) * plan.programs // channels)
         each = cdiv(cdiv(rows // group, wanted), block) * block
         count = cdiv(rows // group, each)
-        return cls(rows, channels, size // group, group, each, count, size, plan)
+        return cls(rows, channels, size, group, each, count, plan)
 
     def _run(self, kernel, *arguments, flags=()) -> None:
         """Launch a kernel over all channels and parts."""
@@ -203,7 +202,7 @@ class Grid:
             self.rows // self.group,
             self.each,
             self.channels,
-            self.plane,
+            self.plane // self.group,
             *flags,
             self.plan.stages,
             self.plan.elements // self.group,
