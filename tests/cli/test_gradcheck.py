@@ -132,6 +132,16 @@ def test_numbers_that_must_be_float_stay_float_if_they_are_moved_first():
     assert made.graph.outputs[0].dtype == ir.DataType.DOUBLE
 
 
+def test_ids_in_floating_point_are_cast_to_whole_numbers_in_either_type():
+    text = f"""(float[2] ids) => (float[2,2] y) {WEIGHT} {{
+        i = Cast<to=6>(ids)  a = Gather(w, i)  same = Equal(ids, ids)  m = Cast<to=1>(same)
+        c = Unsqueeze(m, one)  y = Mul(a, c)
+    }}""".replace("<", "<int64[1] one = {1}, ", 1)
+    for dtype in (ir.DataType.DOUBLE, ir.DataType.FLOAT):
+        made = in_type(prepare(ir.from_proto(proto(text))), dtype)
+        assert made.graph.inputs[0].dtype == made.graph.outputs[0].dtype == dtype
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

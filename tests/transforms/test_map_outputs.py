@@ -9,7 +9,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxtrain import LoraConfig, Trainer, api, artifacts
+from onnxtrain import InferenceSession, LoraConfig, Trainer, api, artifacts
 
 
 def classifier() -> onnx.ModelProto:
@@ -37,6 +37,65 @@ def classifier() -> onnx.ModelProto:
     )
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def linear_classifier(features: int) -> onnx.ModelProto:
+    """What OnnxMLTools wrote: ONNX's own operators are not imported.
+
+    There are coefficients of four features.
+    """
+    of = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    maps = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, of))
+    labels = [0, 1, 2]
+    linear = {
+        "classlabels_ints": labels,
+        "coefficients": np.random.default_rng(0).normal(size=12).tolist(),
+        "intercepts": [0.1, 0.2, 0.3],
+        "post_transform": "LOGISTIC",
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                "LinearClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", **linear
+            ),
+            helper.make_node(
+                "ZipMap", ["p"], ["scores"], domain="ai.onnx.ml", classlabels_int64s=labels
+            ),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, features])],
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, [3]),
+            helper.make_value_info("scores", maps),
+        ],
+    )
+    imports = [helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=3)
+
+
+@pytest.mark.parametrize("features", [4, 2])
+def test_models_of_classical_operators_alone(features: int, tmp_path) -> None:
+    """Coefficients of features that the input does not have are left out, as in onnxruntime."""
+    given = linear_classifier(features)
+    batch = {"x": np.random.default_rng(1).normal(size=(3, features)).astype(np.float32)}
+    ours = InferenceSession(given.SerializeToString()).run(None, batch)
+    theirs = onnxruntime.InferenceSession(given.SerializeToString()).run(None, batch)
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+    trainer = Trainer(given, loss=lambda o, _: o["scores"].square().mean(), lr=0.1, device="cpu")
+    first, last = (float(trainer.step(batch)) for _ in range(2))
+    assert last < first
+    trainer.save(tmp_path / "m.onnx")
+    saved = onnx.load(tmp_path / "m.onnx")
+    assert [n.op_type for n in saved.graph.node] == ["LinearClassifier", "ZipMap"]
+    assert [i.domain for i in saved.opset_import] == ["ai.onnx.ml"]
+    before, after = (
+        next(a.floats for a in m.graph.node[0].attribute if a.name == "coefficients")
+        for m in (given, saved)
+    )
+    changed = np.not_equal(before, after)
+    assert changed[: 3 * features].all() and not changed[3 * features :].any()
 
 
 def test_a_loss_takes_the_scores_under_the_name_of_the_map(tmp_path):

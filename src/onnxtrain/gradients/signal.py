@@ -102,6 +102,8 @@ def stft(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
     count = _frame_length(op, signal, window, length)
 
     def formula(op: Ops, signal: ir.Value, *weights: ir.Value) -> list[ir.Value]:
+        if signal.shape is None or len(signal.shape) < 3:  # a matrix has real signals
+            signal = op.Reshape(signal, op.ints([0, 0, -1]))
         zero, one = op.const(0), op.const(1)
         frames = op.Gather(op.shape(spectrum), op.const(1), axis=0)
         starts = op.Mul(op.Range(zero, frames, one), op.cast(step, DataType.INT64))

@@ -46,6 +46,12 @@ _PLAIN: dict[type, Callable[[str, Any], ir.Attr]] = {
 }
 
 
+def import_onnx(graph: ir.Graph) -> None:
+    """Let a graph have operators of ONNX itself; one of classical models may import none."""
+    if not {"", "ai.onnx"} & graph.opset_imports.keys():
+        graph.opset_imports[""] = OPSET_BESIDE
+
+
 class Ops:
     """Emits nodes into a list, and constants into a graph.
 
@@ -56,8 +62,7 @@ class Ops:
 
     def __init__(self, graph: ir.Graph, prefix: str) -> None:
         self.graph = graph
-        if not {"", "ai.onnx"} & graph.opset_imports.keys():
-            graph.opset_imports[""] = OPSET_BESIDE
+        import_onnx(graph)
         self.prefix = _fresh(graph, prefix)
         self.nodes: list[ir.Node] = []
         self._count = 0

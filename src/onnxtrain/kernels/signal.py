@@ -95,8 +95,11 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Tensor:
-    """The transform of each frame of the signal, weighted by a window."""
-    values = _numbers(signal)
+    """The transform of each frame of the signal, weighted by a window.
+
+    A matrix has real signals, as onnxruntime takes it.
+    """
+    values = _numbers(signal if signal.ndim > 2 else signal.unsqueeze(-1))
     length = values.shape[1] if window is None else len(window)
     if frame_length is not None:
         length = single(frame_length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.builder import import_onnx
 from onnxtrain.types import ML
 
 
@@ -15,6 +16,7 @@ def maps_as_tensors(model: ir.Model) -> ir.Model:
         if node is None or (node.domain, node.op_type) != (ML, "ZipMap") or value.uses():
             continue
         (scores,) = node.inputs
+        import_onnx(graph)
         copied = ir.node("Identity", [scores], name=f"{node.name}_scores")
         graph.insert_after(node, copied)
         result = copied.outputs[0]

@@ -163,6 +163,10 @@ def _convert(value: ir.Value, dtype: DataType, model: ir.Model) -> None:
 
 
 def _takes(node: ir.Node, index: int, dtype: DataType, model: ir.Model) -> bool:
+    """Whether a node takes an input in a type; whole numbers, behind a Cast, stay as they are."""
+    read = node.inputs[index]
+    if read is not None and read.dtype is not None and read.dtype not in FLOATS:
+        return True
     schema = schemas.get(node.domain, node.op_type, _version(node, model))
     if schema is None or not schema.inputs:
         return True

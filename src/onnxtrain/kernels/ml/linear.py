@@ -38,7 +38,9 @@ def linear_regressor(
 
 def _linear(x: Tensor, coefficients: Numbers, intercepts: Numbers, targets: int) -> Tensor:
     x = x.reshape(1, -1) if x.ndim == 1 else x
-    scores = x @ numbers(coefficients, like(x)).reshape(targets, -1).t()
+    # onnxruntime leaves out those of features that the input does not have
+    used = numbers(coefficients, like(x))[: targets * x.shape[-1]]
+    scores = x @ used.reshape(targets, -1).t()
     return scores + numbers(intercepts, like(x)) if len(intercepts) else scores
 
 
@@ -58,7 +60,7 @@ def linear_classifier(
     A single score says how much speaks for the second of two classes.
     """
     values = real(x)
-    rows = len(coefficients) // values.shape[-1]
+    rows = len(intercepts) or len(coefficients) // values.shape[-1]
     scores = _linear(values, coefficients, intercepts, rows)
     labels = len(classlabels_ints or classlabels_strings or ())
     if rows == 1 and labels == 2:

@@ -87,6 +87,7 @@ SHAPES = [
     _row("STFT", [*_FRAMES, normal(4)], signal._stft, "one-side", onesided=1),
     _row("STFT", [*_FRAMES, None, _number(5)], signal._stft, "one-side-no-window", onesided=1),
     _row("STFT", [normal(2, 8, 1), _number(2), normal(4)], signal._stft, "two", onesided=1),
+    _row("STFT", [normal(2, 8), _number(2), normal(4)], signal._stft, "matrix", onesided=1),
     *(
         _row("Unique", [apart(*shape)], tensor_select._unique, f"distinct-{len(shape)}", outputs=4,
              **attributes)

@@ -70,6 +70,7 @@ def _stft(
     x: torch.Tensor, step: Any, window: Any = None, length: Any = None, *, onesided: int = 1
 ) -> torch.Tensor:
     """Each frame cut out, weighted and transformed."""
+    x = x if x.ndim > 2 else x[..., None]
     size = len(window) if length is None else int(length)
     starts = range(0, x.shape[1] - size + 1, int(step))
     frames = torch.stack([x[:, start : start + size] for start in starts], 1)
