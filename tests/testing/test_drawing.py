@@ -52,6 +52,16 @@ def test_a_number_that_is_compared_is_the_one_that_it_is_compared_with():
     assert feeds_of(text)["rate"] == 16000
 
 
+def test_lengths_are_at_least_half_of_what_they_are_the_lengths_of():
+    text = """(float[N, T] x, int64[N] x_lens) => (float[N, T] y, int64[N] n) {
+        y = Relu(x)  n = Identity(x_lens)
+    }"""
+    feeds = feeds_of(text)
+    assert feeds["x_lens"].dtype == np.int64 and feeds["x_lens"].shape == feeds["x"].shape[:1]
+    longest = feeds["x"].shape[1]
+    assert ((feeds["x_lens"] >= longest // 2) & (feeds["x_lens"] <= longest)).all()
+
+
 def test_given_inputs_are_kept_and_a_seed_repeats():
     text = "(float[N] x, float[N] z) => (float[N] y) { y = Add(x, z) }"
     given = {"z": np.ones(1, np.float32)}

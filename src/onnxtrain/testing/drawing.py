@@ -2,7 +2,7 @@
 
 A file says little about what it may be fed. Free dimensions are tried in a few sizes until the
 model runs; ids stay below the number of rows that they pick from; a number that the model compares
-with a constant (a sample rate) is that constant.
+with a constant (a sample rate) is that constant; lengths are those of other inputs, or half of it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _CARRIES = frozenset(
     | {"Transpose", "Unsqueeze"}
 )
 """Operators that hand numbers on as they are."""
+_LENGTH = "len"
 _WORDS = ("a", "b", "1", "some words")
 _LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -58,6 +59,7 @@ def draw_feeds(
     for sizes in _attempts(inputs):
         rng = np.random.default_rng(seed)
         feeds = known | {str(v.name): draw(v, sizes, rng) for v in inputs}
+        feeds |= _lengths(inputs, feeds, rng)
         try:
             runs(feeds)
         except Exception as error:
@@ -106,6 +108,24 @@ def draw(
     else:
         numbers = rng.integers(0, 2, dims)
     return np.asarray(numbers).astype(value.dtype.numpy())
+
+
+def _lengths(
+    inputs: list[ir.Value], feeds: Mapping[str, Array], rng: np.random.Generator
+) -> dict[str, Array]:
+    """Lengths of samples: whole numbers, one for each, that are called so and pick nothing."""
+    found = {}
+    for value in inputs:
+        drawn = feeds[str(value.name)]
+        called = _LENGTH in str(value.name).lower() and drawn.ndim == 1
+        if not called or value.dtype not in INTEGERS or _rows(value) is not None:
+            continue
+        sizes = [a.shape[1] for a in feeds.values() if a.ndim > 1 and len(a) == len(drawn)]
+        if sizes:
+            longest = max(sizes)
+            numbers = rng.integers(max(1, longest // 2), longest + 1, drawn.shape)
+            found[str(value.name)] = numbers.astype(drawn.dtype)
+    return found
 
 
 def _shown(value: ir.Value) -> str:
