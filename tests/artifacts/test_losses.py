@@ -64,12 +64,14 @@ KINDS: dict[str, tuple[Truth, int, str, Mapping[str, Any]]] = {
     "CosineEmbeddingLoss": (F.cosine_embedding_loss, 2, "Identity", {"target": SIDES}),
     "TripletMarginLoss": (F.triplet_margin_loss, 3, "Identity", {}),
     "InfoNCELoss": (info_nce, 2, "Identity", {}),
+    "LikelihoodLoss": (lambda p, y: F.nll_loss(p.log(), y), 1, "Softmax", {"labels": LABELS}),
 }
 """The loss in torch, how many outputs it takes, what they have gone through, and targets."""
 AFTER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "Identity": lambda x: x,
     "Sigmoid": torch.sigmoid,
     "LogSoftmax": lambda x: torch.log_softmax(x, -1),
+    "Softmax": lambda x: torch.softmax(x, -1),
 }
 
 

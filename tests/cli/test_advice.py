@@ -29,6 +29,25 @@ def test_a_loss_is_suggested(folder, cli, text):
     assert LOSSES[text] in line
 
 
+def test_a_classifier_of_probabilities_has_a_loss_of_its_own(folder, cli):
+    linear = onnx.helper.make_node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "p"],
+        domain="ai.onnx.ml",
+        classlabels_ints=[0, 1],
+        coefficients=[1.0, 2.0, 3.0, 4.0],
+        intercepts=[0.0, 0.0],
+        post_transform="SOFTMAX",
+    )
+    values = [("x", 1, ["N", 2]), ("label", 7, ["N"]), ("p", 1, ["N", 2])]
+    x, *outputs = (onnx.helper.make_tensor_value_info(*one) for one in values)
+    graph = onnx.helper.make_graph([linear], "g", [x], outputs)
+    imports = [onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), "m.onnx")
+    assert "suggested loss: likelihood, as 'p' has probabilities" in cli("info", "m.onnx")
+
+
 def test_what_to_do_about_an_operator_without_gradient(folder, cli):
     model = proto(
         """(float[4] x) => (float[4] y) <float[4] a = {1,2,3,4}, float[4] b = {1,2,3,4}> {

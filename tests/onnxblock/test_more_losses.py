@@ -145,6 +145,28 @@ def test_kl_divergence(
 
 @every_reduction
 @pytest.mark.parametrize("weight", [None, [1.0, 0.5, 2.0, 0.25]], ids=["plain", "weighted"])
+def test_likelihood(
+    weight: list[float] | None, reduction: str, double: Any, forward: Any, run: Any
+) -> None:
+    """Of probabilities, also of those whose sum is not 1; none is a number, too."""
+    model = forward(double(y=("b", 4)), loss.LikelihoodLoss(weight, reduction, 3), "y")
+    p = torch.softmax(torch.from_numpy(normal(5, 4)), 1).numpy() * [[1], [1], [2], [0.5], [1]]
+    factor = None if weight is None else torch.tensor(weight, dtype=torch.float64)
+
+    def truth(p: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logs = (p + 2.0**-24).log()
+        logs = logs - logs.logsumexp(1, keepdim=True)
+        return functional.nll_loss(logs, labels, factor, ignore_index=3, reduction=reduction)
+
+    check(model, truth, [p], [np.array([0, 1, 2, 3, 1])], run)
+    value = onnxtrain.InferenceSession(model).run(
+        None, {"y_in": np.array([[0.0, -1, 1, 0]]), "labels": np.array([1])}
+    )[0]
+    assert np.isfinite(value).all()
+
+
+@every_reduction
+@pytest.mark.parametrize("weight", [None, [1.0, 0.5, 2.0, 0.25]], ids=["plain", "weighted"])
 @pytest.mark.parametrize("ignore_index", [None, 2, -7])
 @pytest.mark.parametrize("extra", [(), (2, 3)], ids=["2d", "4d"])
 def test_label_smoothing(
@@ -314,6 +336,7 @@ def test_impossible_options(make: Any, match: str) -> None:
         loss.HuberLoss,
         loss.InfoNCELoss,
         loss.KLDivLoss,
+        loss.LikelihoodLoss,
         loss.SmoothL1Loss,
         loss.TripletMarginLoss,
     ],
@@ -332,6 +355,7 @@ def test_unknown_reduction(block: Any) -> None:
         (loss.HuberLoss, "y"),
         (loss.SmoothL1Loss, "y"),
         (loss.KLDivLoss, "y"),
+        (loss.LikelihoodLoss, "y"),
         (lambda: loss.CrossEntropyLoss([1, 2, 3], "mean", 1, 0.1), "y"),
         (loss.ContrastiveLoss, "yz"),
         (loss.CosineEmbeddingLoss, "yz"),

@@ -98,6 +98,25 @@ def test_models_of_classical_operators_alone(features: int, tmp_path) -> None:
     assert changed[: 3 * features].all() and not changed[3 * features :].any()
 
 
+def test_probabilities_have_a_loss_of_their_own(tmp_path, recwarn) -> None:
+    """A warning names it; votes of a model that gives raw scores are none."""
+    given = linear_classifier(4)
+    with pytest.warns(UserWarning, match="(?s)LinearClassifier.*of probabilities is 'likelihood'"):
+        Trainer(given, loss="cross_entropy", device="cpu", outputs=["scores"])
+    recwarn.clear()
+    trainer = Trainer(given, loss="likelihood", lr=0.1, device="cpu", outputs=["scores"])
+    batch = {
+        "x": np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32),
+        "labels": np.array([0, 1, 2]),
+    }
+    first, *_, last = (float(trainer.step(batch)) for _ in range(20))
+    assert last < first / 2
+    raw = linear_classifier(4)
+    next(a for a in raw.graph.node[0].attribute if a.name == "post_transform").s = b"NONE"
+    Trainer(raw, loss="cross_entropy", device="cpu", outputs=["scores"])
+    assert not [w for w in recwarn if "probabilities" in str(w.message)]
+
+
 def test_a_loss_takes_the_scores_under_the_name_of_the_map(tmp_path):
     seen = []
 

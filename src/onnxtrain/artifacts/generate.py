@@ -51,6 +51,7 @@ class LossType(enum.Enum):
     CosineEmbeddingLoss = 11
     TripletMarginLoss = 12
     InfoNCELoss = 13
+    LikelihoodLoss = 14
 
 
 class OptimType(enum.Enum):

@@ -24,7 +24,8 @@ def suggested_loss(model: ir.Model) -> str:
     output = next((v for v in model.graph.outputs if v.dtype in FLOATS), model.graph.outputs[0])
     if output.dtype not in FLOATS:
         return f"none: output '{output.name}' is not floating point; name another with --output"
-    last = _last_operator(output)
+    node = _maker(output)
+    last = "" if node is None else node.op_type
     dims = [d if isinstance(d, int) else None for d in output.shape or ()]
     whole = any(v.dtype == DataType.INT64 for v in model.graph.inputs)
     if last == "Softmax":
@@ -32,6 +33,8 @@ def suggested_loss(model: ir.Model) -> str:
             "cross_entropy, on the scores before the Softmax: export the model without it, or "
             "name an output before it with --output"
         )
+    if node is not None and _gives_probabilities(node):
+        return f"likelihood, as '{output.name}' has probabilities"
     if last == "Sigmoid":
         return "mse, or bce on the scores before the Sigmoid (export the model without it)"
     if len(dims) == 3 and whole:
@@ -44,15 +47,22 @@ def suggested_loss(model: ir.Model) -> str:
     return "mse for numbers, bce for yes or no"
 
 
-def _last_operator(value: ir.Value) -> str:
-    """What computed a value, behind operators that only move numbers; empty if nothing did."""
+def _maker(value: ir.Value) -> ir.Node | None:
+    """What computed a value, behind operators that only move numbers; None if nothing did."""
     from onnxtrain.transforms.weights.places import is_mover
 
     producer = value.producer()
     while producer is not None and is_mover(producer):
         given = producer.inputs[0]
         producer = None if given is None else given.producer()
-    return "" if producer is None else producer.op_type
+    return producer
+
+
+def _gives_probabilities(node: ir.Node) -> bool:
+    from onnxtrain.transforms.probabilities import source_of_probabilities
+
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    return source_of_probabilities(node.domain, node.op_type, attributes) is not None
 
 
 def _dims(value: ir.Value) -> list[int | None]:

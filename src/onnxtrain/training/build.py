@@ -51,6 +51,7 @@ LOSSES = {
     "huber": onnxblock.loss.HuberLoss,
     "smooth_l1": onnxblock.loss.SmoothL1Loss,
     "kl_div": onnxblock.loss.KLDivLoss,
+    "likelihood": onnxblock.loss.LikelihoodLoss,
 }
 OPTIMIZERS: dict[str, Any] = {
     # by torch's formula; the block's own settings are those of onnxruntime-training

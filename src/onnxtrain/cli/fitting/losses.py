@@ -13,6 +13,7 @@ from onnxtrain.errors import LossError
 CLASSES, TOKENS, NUMBERS, YES_NO = "classes", "tokens", "numbers", "yes or no"
 _KINDS = {
     "cross_entropy": CLASSES,
+    "likelihood": CLASSES,
     "token_cross_entropy": TOKENS,
     "next_token": TOKENS,
     "mse": NUMBERS,

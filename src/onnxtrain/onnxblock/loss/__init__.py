@@ -7,7 +7,7 @@ from onnxtrain.onnxblock.loss.contrastive import (
     InfoNCELoss,
     TripletMarginLoss,
 )
-from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss
+from onnxtrain.onnxblock.loss.cross_entropy import CrossEntropyLoss, LikelihoodLoss
 from onnxtrain.onnxblock.loss.ctc import CTCLoss
 from onnxtrain.onnxblock.loss.divergence import KLDivLoss
 from onnxtrain.onnxblock.loss.loss import (
@@ -31,6 +31,7 @@ __all__ = [
     "InfoNCELoss",
     "KLDivLoss",
     "L1Loss",
+    "LikelihoodLoss",
     "MSELoss",
     "NextTokenLoss",
     "SmoothL1Loss",

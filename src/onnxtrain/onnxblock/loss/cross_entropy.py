@@ -11,12 +11,15 @@ from onnxtrain.onnxblock import blocks, edit
 from onnxtrain.onnxblock.block import Block
 from onnxtrain.onnxblock.edit import number
 from onnxtrain.onnxblock.loss.ends import checked, input_of, reduced
-from onnxtrain.onnxblock.loss.scores import warn_of_activation
+from onnxtrain.onnxblock.loss.scores import warn_of_activation, warn_of_probabilities
 from onnxtrain.onnxblock.values import element_type, opset_of, require_value
 from onnxtrain.types import MS, ONNX
 
 _CROSS_ENTROPY_SINCE = 12
 """The first opset that has SoftmaxCrossEntropyLoss."""
+_TINY = 2.0**-24
+"""What is added to probabilities: the least that float16 can hold, too."""
+_OF_PROBABILITIES = "'likelihood' (onnxblock.loss.LikelihoodLoss)"
 
 
 class CrossEntropyLoss(Block):
@@ -57,13 +60,19 @@ class CrossEntropyLoss(Block):
             LookupError: if the scores do not exist.
             ModelError: if the scores have fewer than two axes.
         """
-        rank = _rank(require_value(self.base, scores_input_name))
-        warn_of_activation(self.base, scores_input_name, "Softmax", "CrossEntropyLoss")
+        rank = _rank(require_value(self.base, scores_input_name), type(self).__name__)
         axes = [0, *range(2, rank or 2)]
         labels = input_of(self.base, scores_input_name, labels_name, axes, onnx.TensorProto.INT64)
+        scores = self._scores(scores_input_name)
         if not self.label_smoothing:
-            return self._hard(scores_input_name, labels, self.reduction)
-        return self._smoothed(scores_input_name, labels, rank)
+            return self._hard(scores, labels, self.reduction)
+        return self._smoothed(scores, labels, rank)
+
+    def _scores(self, given: str) -> str:
+        """Name of the raw scores, of what the loss is given."""
+        warn_of_activation(self.base, given, "Softmax", "CrossEntropyLoss")
+        warn_of_probabilities(self.base, given, "CrossEntropyLoss", _OF_PROBABILITIES)
+        return given
 
     def _hard(self, scores: str, labels: str, reduction: str) -> str:
         """Add the node: that of ONNX, or where the opset has none, one that takes any opset."""
@@ -139,7 +148,26 @@ class CrossEntropyLoss(Block):
         return edit.add_constant(self.base, token, self.ignore_index, dtype)
 
 
-def _rank(scores: onnx.ValueInfoProto) -> int | None:
+class LikelihoodLoss(CrossEntropyLoss):
+    """Cross entropy of probabilities over axis 1 and integer labels.
+
+    It is that of the scores ``log(p)``, whose softmax is p, or p divided by its sum. For models
+    that give probabilities and nothing else, such as classifiers of scikit-learn; a probability of
+    0 counts as 2⁻²⁴.
+
+    Args:
+        weight: factor of every class.
+        reduction: ``mean``, ``sum`` or ``none``.
+        ignore_index: label of the elements that do not count.
+        label_smoothing: share of the probability that is spread over all classes.
+    """
+
+    def _scores(self, given: str) -> str:
+        tiny = number(self.base, _TINY, given)
+        return str(blocks.Log()(blocks.Add()(blocks.Relu()(given), tiny)))
+
+
+def _rank(scores: onnx.ValueInfoProto, loss: str) -> int | None:
     """Number of axes of the scores, if it is known.
 
     Raises:
@@ -151,7 +179,7 @@ def _rank(scores: onnx.ValueInfoProto) -> int | None:
     rank = len(tensor.shape.dim)
     if rank < 2:
         raise ModelError(
-            f"scores '{scores.name}' of CrossEntropyLoss have {rank} axes\n"
+            f"scores '{scores.name}' of {loss} have {rank} axes\n"
             "  give them the shape (batch, classes, ...)"
         )
     return rank

@@ -9,8 +9,9 @@ import warnings
 
 import onnx
 
+from onnxtrain.transforms.probabilities import source_of_probabilities
 from onnxtrain.transforms.weights.places import MOVERS
-from onnxtrain.types import ONNX
+from onnxtrain.types import ONNX, op_name
 
 _MOVERS = MOVERS | {"Flatten"}
 _INSIDE = (str(pathlib.Path(__file__).parents[2]), contextlib.__file__)
@@ -38,6 +39,30 @@ def warn_of_activation(model: onnx.ModelProto, scores: str, op_type: str, loss: 
         f"--output of fit), or export the model without its last {op_type}",
         stacklevel=_user_level() + 1,
     )
+
+
+def warn_of_probabilities(model: onnx.ModelProto, scores: str, loss: str, right: str) -> None:
+    """Warn if a loss that takes raw scores gets what a classical model calls probabilities.
+
+    Args:
+        model: The model with the scores.
+        scores: What the loss is given.
+        loss: Name of the loss.
+        right: Name of the one that takes probabilities.
+    """
+    node = _maker(model, scores)
+    if node is None:
+        return
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    texts = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
+    source = source_of_probabilities(node.domain, node.op_type, texts)
+    if source is not None:
+        warnings.warn(
+            f"{loss} takes raw scores, but '{scores}' has probabilities, as node '{node.name}' "
+            f"({op_name(*source)}) gives them; training is slow "
+            f"and less exact\n  the loss of probabilities is {right}",
+            stacklevel=_user_level() + 1,
+        )
 
 
 def _maker(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
