@@ -26,7 +26,7 @@ SHARED = {
     "op_rows_update",
     "op_timing",
 }
-SHARED |= {"page", "reference_steps", "report", "whole", "zoo_file"}
+SHARED |= {"page", "reference_steps", "report", "whole", "zoo_compare", "zoo_file"}
 """Modules that are no benchmarks themselves."""
 
 

@@ -41,13 +41,9 @@ from onnxtrain.transforms.weights.parameters import decide
 from onnxtrain.transforms.weights.whole_numbers import unpack
 from onnxtrain.transforms.write_back import weight_names
 from onnxtrain.types import ML, DataType
+from zoo_compare import Failed, Feeds, compared, reference
 
 STAGES = ("load", "forward", "gradient", "train", "export")
-FORWARD_BOUND = 1e-3
-OTHERS = 7
-"""Inputs at which outputs are compared once more, if those of the first one differ too much."""
-EXACT = 1e-6
-"""Outputs this small are not compared: onnxruntime's Sigmoid is no more exact near 0."""
 GRADIENT_BOUNDS = {DataType.DOUBLE: 1e-5, DataType.FLOAT: 3e-2}
 STEPS = 3
 CHECKING_SECONDS = 1800.0
@@ -66,12 +62,6 @@ ROUNDING = {
 }
 """Gradients pass these as if they did nothing, where differences see steps."""
 
-Feeds = dict[str, Any]
-
-
-class Failed(Exception):
-    """A stage ran, and what came out is wrong."""
-
 
 class File:
     """The stages of one file, each a method of its name that gives a short text."""
@@ -79,7 +69,7 @@ class File:
     def __init__(self, path: pathlib.Path, given: Mapping[str, float]) -> None:
         self.path = path
         self.given = given
-        self.reference = _reference(path)
+        self.reference = reference(path)
         self.feeds: Feeds = {}
         self.saved = onnx.ModelProto()
 
@@ -97,7 +87,7 @@ class File:
         """Compare the outputs with onnxruntime's."""
         found = InferenceSession(self.path).run(None, self.feeds)
         want = self.reference.run(None, self.feeds)
-        return f"{_compared(self.path, self.feeds, want, found):.0e}"
+        return f"{compared(self.path, self.feeds, want, found):.0e}"
 
     def gradient(self) -> str:
         """Compare the gradients of all weights with differences."""
@@ -149,12 +139,12 @@ class File:
         if not self.saved.ir_version:
             raise Failed("there is no trained model")
         changed = _changed(_original(self.path), self.saved)
-        session = _reference(self.saved.SerializeToString())
+        session = reference(self.saved.SerializeToString())
         predicted = self.trainer.predict(self.feeds)
         values = [predicted[output.name] for output in self.reference.get_outputs()]
         found = [v.numpy() if isinstance(v, torch.Tensor) else v for v in values]
         before, after = self.reference.run(None, self.feeds), session.run(None, self.feeds)
-        error = _compared(self.saved, self.feeds, after, found)
+        error = compared(self.saved, self.feeds, after, found)
         if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
             raise Failed("the trained model gives the same outputs as the original")
         return f"{changed} tensors changed, {error:.0e}"
@@ -199,78 +189,6 @@ def _responds(reference: onnxruntime.InferenceSession, feeds: Feeds) -> bool:
 def mean_squares(outputs: dict[str, Any], batch: Any) -> torch.Tensor:
     floats = [v for v in outputs.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
     return torch.stack([v.float().square().mean() for v in floats]).sum()
-
-
-def _reference(model: pathlib.Path | bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = model if isinstance(model, bytes) else str(model)
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def _compared(
-    model: pathlib.Path | onnx.ModelProto, feeds: Feeds, want: list[Any], found: list[Any]
-) -> float:
-    """How far outputs are from onnxruntime's; raises if that is too much.
-
-    A model may lose its digits by itself, in a difference of nearly equal numbers. Then both are
-    compared with the model in double. Ours may be the worse one by luck alone: most other inputs
-    must then have outputs within the bound.
-    """
-    want, found = _arrays(want), _arrays(found)
-    for a, b in zip(want, found, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            raise Failed(f"{a.dtype}{a.shape} in onnxruntime, got {b.dtype}{b.shape}")
-    error = _difference(want, found)
-    if error <= FORWARD_BOUND:
-        return error
-    exact = InferenceSession(in_type(prepare(load_model(model)), DataType.DOUBLE))
-    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in feeds.items()}
-    right = _arrays(exact.run(None, wide))
-    ours, theirs = _difference(right, found), _difference(right, want)
-    if not ours <= theirs:
-        elsewhere = _elsewhere(model, feeds)
-        if not elsewhere <= FORWARD_BOUND:
-            raise Failed(
-                f"outputs differ by {error:.1e}; from double {ours:.1e}, theirs {theirs:.1e}; "
-                f"for other inputs by {elsewhere:.1e}"
-            )
-    return error
-
-
-def _elsewhere(model: pathlib.Path | onnx.ModelProto, feeds: Feeds) -> float:
-    """How far outputs are from onnxruntime's for other inputs, in the median."""
-    source = model if isinstance(model, pathlib.Path) else model.SerializeToString()
-    own, reference = InferenceSession(source), _reference(source)
-    found = []
-    for seed in range(OTHERS):
-        rng = np.random.default_rng(seed)
-        other = {n: rng.permuted(a) if a.dtype.kind == "f" else a for n, a in feeds.items()}
-        results = reference.run(None, other), own.run(None, other)
-        found.append(_difference(*map(_arrays, results)))
-    return float(np.median(found))
-
-
-def _arrays(values: list[Any]) -> list[Any]:
-    """Without sequences and maps, which are not compared."""
-    return [value for value in values if isinstance(value, np.ndarray)]
-
-
-def _difference(want: list[Any], found: list[Any]) -> float:
-    """The largest difference of outputs, relative to the largest number in each."""
-    worst = 0.0
-    for a, b in zip(want, found, strict=True):
-        if a.dtype.kind in "OSU":
-            worst = max(worst, 0.0 if np.array_equal(a, b) else math.inf)
-        elif a.size:
-            wide = a.astype(np.float64), b.astype(np.float64)
-            same = np.equal(*wide) | (np.isnan(wide[0]) & np.isnan(wide[1]))
-            largest = float(np.nanmax(np.abs(wide[0]), initial=0))
-            scale = max(largest, EXACT / FORWARD_BOUND)
-            worst = max(worst, float(np.where(same, 0, np.abs(wide[0] - wide[1])).max()) / scale)
-    return worst if math.isfinite(worst) else math.inf
 
 
 def _checked(against: Differences, names: list[str], dtype: DataType) -> str:

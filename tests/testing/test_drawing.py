@@ -52,6 +52,11 @@ def test_a_number_that_is_compared_is_the_one_that_it_is_compared_with():
     assert feeds_of(text)["rate"] == 16000
 
 
+def test_sounds_are_long():
+    feeds = feeds_of("(float[N,T] waveform) => (float[N,T] y) { y = Relu(waveform) }")
+    assert feeds["waveform"].shape == (2, 16000)
+
+
 def test_lengths_are_at_least_half_of_what_they_are_the_lengths_of():
     text = """(float[N, T] x, int64[N] x_lens) => (float[N, T] y, int64[N] n) {
         y = Relu(x)  n = Identity(x_lens)

@@ -30,6 +30,8 @@ _CARRIES = frozenset(
 )
 """Operators that hand numbers on as they are."""
 _LENGTH = "len"
+_SOUNDS, _SOUND_LENGTH = ("audio", "wave"), 16000
+"""What inputs of sound are called, of which a few samples say nothing."""
 _WORDS = ("a", "b", "1", "some words")
 _LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -153,9 +155,12 @@ def _attempts(inputs: list[ir.Value]) -> Iterator[dict[str, int]]:
     batch = {d for value in shaped for d in _batch_dims(value)}
     channels = {d for value in shaped for d in _channel_dims(value)} - batch
     image = any(value.shape is not None and len(value.shape) >= _IMAGE_RANK for value in shaped)
+    lengths = (*_PIXELS, *_LENGTHS) if image else (*_LENGTHS, *_PIXELS)
+    if any(word in str(value.name).lower() for value in inputs for word in _SOUNDS):
+        lengths = (_SOUND_LENGTH, *lengths)
     seen = []
     for channel in _CHANNELS:
-        for length in (*_PIXELS, *_LENGTHS) if image else (*_LENGTHS, *_PIXELS):
+        for length in lengths:
             for count in _BATCHES:
                 sizes = {d: length for d in free}
                 sizes |= {d: channel for d in channels} | {d: count for d in batch}
