@@ -17,7 +17,6 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     forward_line,
     grad_line,
     load_grad,
-    origin_of,
     write_grad,
     write_line,
 )
@@ -76,7 +75,7 @@ def _moments(
     G: tl.constexpr,
 ):
     channel, begin, end = _part(groups, each)
-    origin = origin_of(x, channel, channel < channels, groups * G, channels, plane * G)
+    origin = tl.load(x + channel.to(tl.int64) * plane * G).to(tl.float32)
     total = tl.zeros((B, G), tl.float32)
     square = tl.zeros((B, G), tl.float32)
     for first in tl.range(begin, end, B, num_stages=STAGES):
@@ -181,6 +180,8 @@ class Grid:
     group: int
     each: int
     count: int
+    apart: int
+    """How far the first elements of channels are from each other."""
     plan: Launch
 
     @classmethod
@@ -193,7 +194,7 @@ class Grid:
         wanted = max(1, multiprocessors(x.device) * plan.programs // channels)
         each = cdiv(cdiv(rows // group, wanted), block) * block
         count = cdiv(rows // group, each)
-        return cls(rows, channels, size, group, each, count, plan)
+        return cls(rows, channels, size // group, group, each, count, size, plan)
 
     def _run(self, kernel, *arguments, flags=()) -> None:
         """Launch a kernel over all channels and parts."""
@@ -202,7 +203,7 @@ class Grid:
             self.rows // self.group,
             self.each,
             self.channels,
-            self.plane // self.group,
+            self.plane,
             *flags,
             self.plan.stages,
             self.plan.elements // self.group,

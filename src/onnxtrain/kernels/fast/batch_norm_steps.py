@@ -13,9 +13,6 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import widened
 
-NEAR = tl.constexpr(8)
-"""Elements of a channel by which its mean is guessed."""
-
 
 class Running(NamedTuple):
     """Running mean and variance, what weighs the old ones, and what makes a variance unbiased."""
@@ -30,26 +27,6 @@ class Running(NamedTuple):
 def of_channel(vector, channel, fits):
     """What a vector with an element for each channel has for these, in float32."""
     return tl.load(vector + channel, fits, 0.0).to(tl.float32)
-
-
-@triton.jit
-def _some(x, channel, fits, rows, channels, plane, k: tl.constexpr):
-    """The element in the middle of each channel's k-th share of NEAR."""
-    row = tl.cast(rows, tl.int64) * (2 * k + 1) // (2 * NEAR)
-    return of_channel(x, (row // plane * channels + channel) * plane + row % plane, fits)
-
-
-@triton.jit
-def origin_of(x, channel, fits, rows, channels, plane):
-    """Numbers that are near the means of channels: the mean of a few elements from all over each.
-
-    The first element may be the corner of a padded image, and unlike all others. Channels that lie
-    side by side have planes of one element.
-    """
-    total = _some(x, channel, fits, rows, channels, plane, 0)
-    for k in tl.static_range(1, NEAR):
-        total += _some(x, channel, fits, rows, channels, plane, k)
-    return total / NEAR
 
 
 @triton.jit
