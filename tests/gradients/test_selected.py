@@ -52,6 +52,35 @@ def test_every_operator_that_selects(call: str, at: list[float], slopes: list[fl
     assert all(np.isfinite(found[name]).all() for name in found if name.endswith("_grad"))
 
 
+def test_what_a_quantiser_cuts_off() -> None:
+    """Log(0) is the smallest whole number then; nothing of it reaches what it was made of."""
+    text = """(float[3] x) => (float[3] y) <float s = {0.5}, int8 z = {0}> {
+        l = Log(x) q = QuantizeLinear(l, s, z) y = DequantizeLinear(q, s, z)
+    }"""
+    feeds = {"x": np.array([0.0, 1.0, 2.0], np.float32), "d_y": np.ones(3, np.float32)}
+    found = run(differentiated(text, "x"), **feeds)["x_grad"]
+    assert found.tolist() == [0, 1, 0.5]
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "a = Mul(x, x) b = Pow(w, two) s = Add(a, b) y = Sqrt(s)",
+        "a = Mul(x, x) b = Mul(w, w) s = Sum(a, b) t = Identity(s) y = Sqrt(t)",
+        "c = Concat<axis=0>(x, w) r = Reshape(c, sides) q = ReduceSumSquare<keepdims=0>(r, first) "
+        "y = Sqrt(q)",
+    ],
+)
+def test_a_length_of_zero_has_no_direction(root: str) -> None:
+    text = f"""(double[2] x, double[2] w) => (double[2] y)
+      <double two = {{2}}, int64[2] sides = {{2, 2}}, int64[1] first = {{0}}> {{ {root} }}"""
+    feeds = {"x": np.array([0.0, 3.0]), "w": np.array([0.0, 4.0]), "d_y": np.ones(2)}
+    found = run(differentiated(text), **feeds)
+    np.testing.assert_allclose(found["x_grad"], [0, 0.6])
+    np.testing.assert_allclose(found["w_grad"], [0, 0.8])
+    agrees_with_differences(text, **{**feeds, "x": np.array([1.0, 3.0])})
+
+
 @pytest.mark.parametrize("sum_", ["b = Add(x, k)", "a = Pow(x, o) b = Add(a, k)"])
 def test_a_sum_is_positive_only_if_no_term_is_negative(sum_: str) -> None:
     text = ABOVE.format(f"{sum_} q = Log(b) y = Where(c, q, x)")

@@ -73,6 +73,26 @@ def test_sizes_below_zero_are_unknown():
     assert found[0].shape == (3, 2)
 
 
+def test_sizes_that_were_reckoned_with_below_zero_are_unknown():
+    """A quantiser takes -1 for a number, and half of it for 0."""
+    text = """(float[N,1,H,W] x) => (float[N,1,1,1] y) {
+        p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        q = test.Odd(p)
+        y = GlobalAveragePool(p)
+    }"""
+    of = proto(text)
+    of.opset_import.add(domain="test", version=1)
+    for dim in list(of.graph.input[0].type.tensor_type.shape.dim)[2:]:
+        dim.dim_value = -1
+    for name in "pq":
+        told = onnx.helper.make_tensor_value_info(name, 1, [None, 1, 0, 0])
+        of.graph.value_info.append(told)
+    made = prepare(ir.from_proto(of))
+    _, channels, *sides = shape(made, "p") or []
+    assert channels == 1 and not any(isinstance(side, int) for side in sides)
+    assert (shape(made, "q") or [])[2:] == [0, 0], "nothing else is known of it"
+
+
 GROWING = """(float[1] x, int64 n) => (float[] y) {
   yes = Constant <value = bool {1}> ()
   zero = Constant <value = int64[1] {0}> ()

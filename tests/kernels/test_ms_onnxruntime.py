@@ -91,7 +91,10 @@ ROWS = [
 
 _ZERO = given(3, DataType.UINT8)
 _HALVES = [bytes_of(64), scale_of(0.5), _ZERO]
+_TENTHS = [bytes_of(64), scale_of(0.1), _ZERO]
 HALVES = [
+    Case("QLinearAdd", [*_TENTHS, *_TENTHS, scale_of(0.2), _ZERO], domain=MS, name="tenths"),
+    Case("QLinearMul", [*_TENTHS, *_TENTHS, scale_of(0.2), _ZERO], domain=MS, name="tenths"),
     Case("QLinearAdd", [*_HALVES, *_HALVES, scale_of(1.0), _ZERO], domain=MS),
     Case("QLinearMul", [*_HALVES, *_HALVES, scale_of(0.5), _ZERO], domain=MS),
     Case(

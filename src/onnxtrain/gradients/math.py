@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from onnxtrain.gradients.known import number_of, operands
 from onnxtrain.gradients.rules import Grad, attribute, gradient
+from onnxtrain.gradients.squares import is_sum_of_squares
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import FLOATS
 
@@ -69,9 +70,13 @@ def log(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
 
 @gradient("Sqrt")
 def sqrt(op: Ops, node: ir.Node, dy: ir.Value) -> list[Grad]:
-    """d sqrt(x) = dy/(2y)."""
+    """d sqrt(x) = dy/(2y); 0 for a length of 0, which has no direction."""
     y = node.outputs[0]
-    return [op.Mul(dy, op.Div(op.scalar(0.5, y), y))]
+    slope = op.Div(op.scalar(0.5, y), y)
+    if is_sum_of_squares(node.inputs[0]):
+        zero = op.scalar(0, y)
+        slope = op.where(op.equal(y, zero), zero, slope)
+    return [op.Mul(dy, slope)]
 
 
 @gradient("Reciprocal")

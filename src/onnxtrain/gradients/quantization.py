@@ -65,7 +65,9 @@ def quantized(op: Ops, node: ir.Node, d_steps: ir.Value) -> list[Pair]:
         x, scale, zero = inputs_of(node, 3)  # type: ignore[assignment]
         assert x is not None and scale is not None
         ratio = op.Div(op.cast(x, scale), _aligned(op, node, scale, x))
-        d_steps = op.where(_inside(op, node, ratio, zero), d_steps, op.scalar(0, d_steps))
+        inside = _inside(op, node, ratio, zero)
+        d_steps = op.where(inside, d_steps, op.scalar(0, d_steps))
+        ratio = op.where(inside, ratio, op.scalar(0, ratio))  # it may be infinite
     d_steps = op.cast(d_steps, scale)
     d_x = op.Div(d_steps, _aligned(op, node, scale, x))
     d_scale = _to_scale(op, node, op.Neg(op.Mul(d_x, ratio)), x, scale)

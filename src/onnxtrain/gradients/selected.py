@@ -18,7 +18,7 @@ from onnxtrain.gradients.rules import Pair
 from onnxtrain.graph.builder import Ops
 from onnxtrain.types import FLOATS, ML, ONNX
 
-_SELECTING = frozenset({"Clip", "Imputer", "Max", "Min", "Relu", "Where"})
+_SELECTING = frozenset({"Clip", "Imputer", "Max", "Min", "QuantizeLinear", "Relu", "Where"})
 """Give a gradient of exactly 0 to what they do not take."""
 _STEEP = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Cosh", "Div", "Exp", "Log", "Mod", "Pow", "Reciprocal"}
@@ -35,9 +35,9 @@ _CARRYING = (
     _SELECTING
     | _CURVED
     | frozenset(
-        {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Mean", "Neg"}
-        | {"ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Sum"}
-        | {"Transpose", "Unsqueeze"}
+        {"Add", "Cast", "Concat", "DequantizeLinear", "Expand", "Flatten", "Gather", "Identity"}
+        | {"Mean", "Neg", "ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub"}
+        | {"Sum", "Transpose", "Unsqueeze"}
     )
 )
 """Hand a gradient of 0 on as 0, element by element."""

@@ -155,7 +155,7 @@ def _attempts(inputs: list[ir.Value]) -> Iterator[dict[str, int]]:
     batch = {d for value in shaped for d in _batch_dims(value)}
     channels = {d for value in shaped for d in _channel_dims(value)} - batch
     image = any(value.shape is not None and len(value.shape) >= _IMAGE_RANK for value in shaped)
-    lengths = (*_PIXELS, *_LENGTHS) if image else (*_LENGTHS, *_PIXELS)
+    lengths: tuple[int, ...] = (*_PIXELS, *_LENGTHS) if image else (*_LENGTHS, *_PIXELS)
     if any(word in str(value.name).lower() for value in inputs for word in _SOUNDS):
         lengths = (_SOUND_LENGTH, *lengths)
     seen = []

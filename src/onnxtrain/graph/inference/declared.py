@@ -6,7 +6,7 @@ inputs wins over what is declared; sizes below 0 mean that nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -28,14 +28,28 @@ UNTOLD = frozenset(
 
 
 def forget_negative(model: ir.Model) -> None:
-    """Make sizes below 0 unknown ones, in place."""
+    """Make sizes below 0 unknown ones, in place, and with those of inputs what follows from them.
+
+    Quantisers infer shapes of files whose inputs have sizes of -1, and take them for numbers.
+    """
+    reckoned = any(_is_negative(d) for v in model.graph.inputs for d in v.shape or ())
     for graph in all_graphs(model.graph):
-        values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
-        for value in values:
-            if value.shape is not None and any(isinstance(d, int) and d < 0 for d in value.shape):
-                value.shape = ir.Shape(
-                    [None if isinstance(d, int) and d < 0 else d for d in value.shape]
-                )
+        for node in graph:
+            if reckoned and _is_known(node, model):
+                for value in node.outputs:
+                    _open(value, lambda d: isinstance(d, int))
+        for value in [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]:
+            _open(value, _is_negative)
+
+
+def _is_negative(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, int) and dim < 0
+
+
+def _open(value: ir.Value, unknown: Callable[[int | ir.SymbolicDim], bool]) -> None:
+    """Forget some sizes of a value."""
+    if value.shape is not None and any(map(unknown, value.shape)):
+        value.shape = ir.Shape([None if unknown(d) else d for d in value.shape])
 
 
 def believe_weights(model: ir.Model) -> None:

@@ -57,10 +57,9 @@ def whole(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor
     return quantized(x / scale.reshape(()), shift, from_torch(like.dtype))
 
 
-def shifted(x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    """round(x / scale + zero), saturated: halves go to the even number behind the shift."""
-    ratio = x / scale.reshape(())
-    moved = ratio if zero is None else ratio + zero.reshape(())
+def shifted(steps: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """round(steps + zero), saturated: halves go to the even number behind the shift."""
+    moved = steps if zero is None else steps + zero.reshape(())
     return quantized(moved, None, from_torch(like.dtype))
 
 
@@ -75,9 +74,12 @@ def qlinear_add(
     c_scale: Tensor,
     c_zero_point: Tensor | None = None,
 ) -> Tensor:
-    """c = a + b."""
-    total = real(a, a_scale, a_zero_point) + real(b, b_scale, b_zero_point)
-    return shifted(total, c_scale, c_zero_point, a)
+    """c = a + b.
+
+    Scales are divided first, as onnxruntime does: those of 0.1 and 0.2 have halves then.
+    """
+    left = real(a, a_scale / c_scale, a_zero_point)
+    return shifted(left + real(b, b_scale / c_scale, b_zero_point), c_zero_point, a)
 
 
 @kernel("QLinearMul", domain=MS, T=BYTES)
@@ -91,9 +93,10 @@ def qlinear_mul(
     c_scale: Tensor,
     c_zero_point: Tensor | None = None,
 ) -> Tensor:
-    """c = a·b."""
-    product = real(a, a_scale, a_zero_point) * real(b, b_scale, b_zero_point)
-    return shifted(product, c_scale, c_zero_point, a)
+    """c = a·b, the scales first."""
+    one = torch.ones_like(a_scale)
+    steps = real(a, one, a_zero_point) * real(b, one, b_zero_point)
+    return shifted(steps * (a_scale * b_scale / c_scale).reshape(()), c_zero_point, a)
 
 
 @kernel("QLinearSigmoid", domain=MS, T=BYTES)
@@ -189,7 +192,7 @@ def qlinear_average_pool(
         strides=strides,
     )
     mean = mean.movedim(1, -1).contiguous() if channels_last else mean
-    return shifted(mean, y_scale, y_zero_point, x)
+    return shifted(mean / y_scale.reshape(()), y_zero_point, x)
 
 
 @kernel("QLinearReduceMean", domain=MS, T=BYTES)
