@@ -129,9 +129,10 @@ with torch.
 
 The second gradient at such a point is that of the branch that the first one took.
 
-What `Where`, `Clip`, `Max`, `Min`, `Relu` or `Imputer` did not take gets a gradient of 0, also
-where its own slope is infinite or not a number: the gradient of `Where(x > 0, Sqrt(x), x)` at -1
-is 1, which is what finite differences say. Torch has NaN there, for 0 times infinity.
+What `Where`, `Clip`, `Max`, `Min`, `Relu`, `Imputer` or the range of a `QuantizeLinear` did not
+take gets a gradient of 0, also where its own slope is infinite or not a number: the gradient of
+`Where(x > 0, Sqrt(x), x)` at -1 is 1, which is what finite differences say. Torch has NaN there,
+for 0 times infinity.
 
 The root of a sum of squares, the length of a vector or of a complex number, hands on a gradient of
 0 where it is 0, as `ReduceL2` does; torch has NaN there, too. A gradient that becomes NaN in any
