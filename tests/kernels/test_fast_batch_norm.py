@@ -138,6 +138,17 @@ def test_programs_that_sum_several_tiles(
     _near(quick.grad(dy, x, scale, found[1], found[3]), backward, 1e-4)
 
 
+def test_a_first_element_far_away_costs_nothing(layout: torch.memory_format, way: str) -> None:
+    """As a corner of padding may be: 64 roundings, where it would cost four thousand."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(24, 3, 8, 8, generator=random).to(DEVICE, memory_format=layout)
+    x[0, :, 0, 0] = 1e3
+    quick, ones = fast.load("batch_norm"), torch.ones(3, device=DEVICE)
+    found = quick.train(x, ones, ones, 1e-5)
+    variance = x.double().var((0, 2, 3), correction=0).cpu()
+    assert ((found[2].cpu() - variance).abs() <= 64 * 2.0**-24 * variance).all()
+
+
 @pytest.mark.gpu
 def test_a_first_element_far_away_costs_a_cluster_nothing() -> None:
     x = torch.randn(32, 16, 8, 8).to(DEVICE, memory_format=torch.channels_last)

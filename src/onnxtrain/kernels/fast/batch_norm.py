@@ -27,6 +27,7 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     line_of,
     move,
     of_channel,
+    origin_of,
     store_statistics,
 )
 from onnxtrain.kernels.fast.common.compiled import Compiled
@@ -63,7 +64,7 @@ def _statistics(
     old_variance,
     rows,
     columns,
-    apart,
+    plane,
     count,
     epsilon,
     momentum,
@@ -74,17 +75,17 @@ def _statistics(
 ):
     """Mean, variance and 1/deviation of each channel, and y = x·factor + summand.
 
-    Parts are Σ (x - x₀) and Σ (x - x₀)², x₀ being the first element of the channel: large means
-    then cost no precision.
+    Parts are Σ (x - x₀) and Σ (x - x₀)², x₀ being near the mean of the channel: large means then
+    cost no precision.
     """
     column, fits = strip(columns, C)
     # all that is read is on its way before the sums are waited for
-    first = of_channel(x, column.to(tl.int64) * apart, fits)
+    origin = origin_of(x, column, fits, rows // plane, columns, plane)
     weight, bias = of_channel(scale, column, fits), of_channel(shift, column, fits)
     old = before(old_mean, old_variance, column, fits, RUNNING)
     total, square = _added(parts, count, columns, column, fits, P, C)
     total, square = total / rows, square / rows
-    mean = first + total
+    mean = origin + total
     variance = tl.maximum(square - total * total, 0.0)
     inverse = inverse_deviation(variance, epsilon)
     store_statistics(statistics, mean, variance, inverse, columns, column, fits)
@@ -172,7 +173,7 @@ def train(
     at_once = _at_once(grid.count, grid.channels)
     _statistics[(cdiv(grid.channels, at_once[1]),)](
         *(found, parts, x, scale, shift, moved.mean, moved.variance),
-        *(grid.rows, grid.channels, grid.apart, grid.count),
+        *(grid.rows, grid.channels, grid.plane, grid.count),
         *(epsilon, moved.momentum, moved.unbiased, running is not None, *at_once),
         num_warps=WARPS,
     )

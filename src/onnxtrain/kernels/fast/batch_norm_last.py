@@ -22,6 +22,7 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     grad_line,
     load_grad,
     of_channel,
+    origin_of,
     write_grad,
     write_line,
 )
@@ -65,7 +66,7 @@ def _moments(
     C: tl.constexpr,
 ):
     column, fits = strip(columns, C)
-    origin = of_channel(x, column, fits)[None, :]
+    origin = origin_of(x, column, fits, rows, columns, 1)[None, :]
     total = tl.zeros((R, C), tl.float32)
     square = tl.zeros((R, C), tl.float32)
     for first in tl.range(tl.program_id(1) * R, rows, tl.num_programs(1) * R, num_stages=STAGES):
@@ -193,7 +194,7 @@ class Grid:
         count: Parts of a strip that is summed.
         summed: How it is cut for sums.
         written: How it is cut for results.
-        apart: How far the first elements of channels are from each other.
+        plane: Elements of a channel that lie side by side.
     """
 
     rows: int
@@ -201,7 +202,7 @@ class Grid:
     count: int
     summed: Cut
     written: Cut
-    apart: int = 1
+    plane: int = 1
 
     @classmethod
     def of(cls, x: Tensor) -> Grid:

@@ -2,6 +2,7 @@
 
 A channel is a list of groups of elements that lie side by side. Every program goes through a part
 of them; the second pass goes back, where the first one has left the last groups in the cache.
+Kernels are compiled for the size of a plane, by which the place of every group is divided.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from onnxtrain.kernels.fast.batch_norm_steps import (
     forward_line,
     grad_line,
     load_grad,
+    origin_of,
     write_grad,
     write_line,
 )
@@ -37,14 +39,26 @@ class Launch:
 
 LAUNCHES = {2: Launch(2048, 4, 8, 3), 4: Launch(1024, 4, 8, 3)}
 """By the bytes of an element."""
+ONE_BY_ONE = Launch(512, 4, 16, 3)
+"""Where elements are read one by one, since planes begin anywhere: the place of each is found."""
 
 
 @triton.jit
-def _groups(first, end, channel, channels, plane, B: tl.constexpr, G: tl.constexpr):
+def _groups(
+    first,
+    end,
+    channel,
+    channels,
+    plane: tl.constexpr,
+    WIDE: tl.constexpr,
+    B: tl.constexpr,
+    G: tl.constexpr,
+):
     """Where the groups of a block lie, and which of them are in this part of the channel."""
     group = first + tl.arange(0, B)
     image = group // plane
-    begin = (image.to(tl.int64) * channels + channel) * plane + (group - image * plane)
+    before = (image.to(tl.int64) if WIDE else image) * channels + channel
+    begin = before * plane + (group - image * plane)
     return begin[:, None] * G + tl.arange(0, G)[None, :], (group < end)[:, None]
 
 
@@ -69,17 +83,18 @@ def _moments(
     groups,
     each,
     channels,
-    plane,
+    plane: tl.constexpr,
+    WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
 ):
     channel, begin, end = _part(groups, each)
-    origin = tl.load(x + channel.to(tl.int64) * plane * G).to(tl.float32)
+    origin = origin_of(x, channel, channel < channels, groups // plane, channels, plane * G)
     total = tl.zeros((B, G), tl.float32)
     square = tl.zeros((B, G), tl.float32)
     for first in tl.range(begin, end, B, num_stages=STAGES):
-        at, mask = _groups(first, end, channel, channels, plane, B, G)
+        at, mask = _groups(first, end, channel, channels, plane, WIDE, B, G)
         value = tl.where(mask, widened(tl.load(x + at, mask, 0.0)) - origin, 0.0)
         total += value
         square += value * value
@@ -98,9 +113,10 @@ def _apply(
     groups,
     each,
     channels,
-    plane,
+    plane: tl.constexpr,
     RELU: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
@@ -109,7 +125,7 @@ def _apply(
     by, add = tl.load(factor + channel), tl.load(summand + channel)
     last = begin + (end - 1 - begin) // B * B
     for back in tl.range(0, end - begin, B, num_stages=STAGES):
-        at, mask = _groups(last - back, end, channel, channels, plane, B, G)
+        at, mask = _groups(last - back, end, channel, channels, plane, WIDE, B, G)
         write_line(y, x, residual, at, mask, by, add, RELU, RESIDUAL)
 
 
@@ -126,8 +142,9 @@ def _grad_sums(
     groups,
     each,
     channels,
-    plane,
+    plane: tl.constexpr,
     RELU: tl.constexpr,
+    WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
@@ -138,7 +155,7 @@ def _grad_sums(
     total = tl.zeros((B, G), tl.float32)
     product = tl.zeros((B, G), tl.float32)
     for first in tl.range(begin, end, B, num_stages=STAGES):
-        at, mask = _groups(first, end, channel, channels, plane, B, G)
+        at, mask = _groups(first, end, channel, channels, plane, WIDE, B, G)
         grad, value = load_grad(dy, x, at, mask, by, add, RELU)
         total += grad
         product += grad * (value - middle)
@@ -156,8 +173,9 @@ def _grad_apply(
     groups,
     each,
     channels,
-    plane,
+    plane: tl.constexpr,
     RELU: tl.constexpr,
+    WIDE: tl.constexpr,
     STAGES: tl.constexpr,
     B: tl.constexpr,
     G: tl.constexpr,
@@ -166,7 +184,7 @@ def _grad_apply(
     a, b, c, add = grad_line(factors, channels, channel, channel < channels)
     last = begin + (end - 1 - begin) // B * B
     for back in tl.range(0, end - begin, B, num_stages=STAGES):
-        at, mask = _groups(last - back, end, channel, channels, plane, B, G)
+        at, mask = _groups(last - back, end, channel, channels, plane, WIDE, B, G)
         write_grad(dx, dy, x, at, mask, a, b, c, add, RELU)
 
 
@@ -180,21 +198,20 @@ class Grid:
     group: int
     each: int
     count: int
-    apart: int
-    """How far the first elements of channels are from each other."""
     plan: Launch
 
     @classmethod
     def of(cls, x: Tensor) -> Grid:
         """How images are shared out."""
         channels, size = x.shape[1], math.prod(x.shape[2:])
-        rows, plan = x.shape[0] * size, LAUNCHES[x.dtype.itemsize]
-        group = math.gcd(size, 16 // x.dtype.itemsize)
+        rows, of = x.shape[0] * size, x.dtype.itemsize
+        group = math.gcd(size, 16 // of)
+        plan = LAUNCHES[of] if group > 1 else ONE_BY_ONE
         block = plan.elements // group
         wanted = max(1, multiprocessors(x.device) * plan.programs // channels)
         each = cdiv(cdiv(rows // group, wanted), block) * block
         count = cdiv(rows // group, each)
-        return cls(rows, channels, size // group, group, each, count, size, plan)
+        return cls(rows, channels, size, group, each, count, plan)
 
     def _run(self, kernel, *arguments, flags=()) -> None:
         """Launch a kernel over all channels and parts."""
@@ -203,8 +220,9 @@ class Grid:
             self.rows // self.group,
             self.each,
             self.channels,
-            self.plane,
+            self.plane // self.group,
             *flags,
+            self.rows * self.channels >= 1 << 31,
             self.plan.stages,
             self.plan.elements // self.group,
             self.group,

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from onnxtrain.kernels.fast.common.approx import widened
 
+NEAR = tl.constexpr(8)
+"""Elements of a channel by which its mean is guessed."""
+
 
 class Running(NamedTuple):
     """Running mean and variance, what weighs the old ones, and what makes a variance unbiased."""
@@ -27,6 +30,27 @@ class Running(NamedTuple):
 def of_channel(vector, channel, fits):
     """What a vector with an element for each channel has for these, in float32."""
     return tl.load(vector + channel, fits, 0.0).to(tl.float32)
+
+
+@triton.jit
+def _some(x, channel, fits, images, channels, plane, k: tl.constexpr):
+    """An element of each channel, from the k-th of NEAR shares of its images and planes."""
+    image = tl.cast(images, tl.int64) * (2 * k + 1) // (2 * NEAR)
+    pixel = tl.cast(plane, tl.int64) * (2 * k + 1) // (2 * NEAR)
+    return of_channel(x, (image * channels + channel) * plane + pixel, fits)
+
+
+@triton.jit
+def origin_of(x, channel, fits, images, channels, plane):
+    """Numbers that are near the means of channels: the mean of a few elements from all over each.
+
+    The first element may be the corner of a padded image, and unlike all others. Channels that lie
+    side by side have as many images as rows, with planes of one element.
+    """
+    total = _some(x, channel, fits, images, channels, plane, 0)
+    for k in tl.static_range(1, NEAR):
+        total += _some(x, channel, fits, images, channels, plane, k)
+    return total / NEAR
 
 
 @triton.jit

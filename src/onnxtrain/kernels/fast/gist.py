@@ -23,7 +23,7 @@ FEW = 1 << 16
 GROUP = tl.constexpr(8)
 BLOCK = {1: 2048, 2: 1024, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
-FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 512, 1, 8
+FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 2048, 2, 16
 """Elements up to which a tensor is small; of such a one those of a program, how many of them a
 thread has side by side, and warps."""
 
@@ -78,37 +78,39 @@ def _each(out, x, count, HOW: tl.constexpr, WHOLE: tl.constexpr, G: tl.constexpr
 
 
 @triton.jit
-def _places(groups, B: tl.constexpr):
-    """The groups of this program, the places of their elements, and which of these there are."""
-    group = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+def _places(groups, WHOLE: tl.constexpr, B: tl.constexpr):
+    """The groups of this program, the places of their elements, and which of both there are."""
+    first = tl.program_id(0) if WHOLE else tl.program_id(0).to(tl.int64)
+    group = first * B + tl.arange(0, B)
     at = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    return group, at, (group < groups)[:, None]
+    there = tl.full((B,), 1, tl.int1) if WHOLE else group < groups
+    return group, at, there, there[:, None]
 
 
 @Early
 @triton.jit
-def _pack1(out, x, groups, B: tl.constexpr):
+def _pack1(out, x, groups, WHOLE: tl.constexpr, B: tl.constexpr):
     wait()
-    group, at, there = _places(groups, B)
+    group, at, each, there = _places(groups, WHOLE, B)
     bits = (tl.load(x + at, there, 0.0) > 0).to(tl.int32) << (7 - tl.arange(0, GROUP))[None, :]
-    tl.store(out + group, tl.sum(bits, 1).to(tl.uint8), group < groups)
+    tl.store(out + group, tl.sum(bits, 1).to(tl.uint8), each)
 
 
 @Early
 @triton.jit
-def _unpack1(out, x, groups, B: tl.constexpr):
+def _unpack1(out, x, groups, WHOLE: tl.constexpr, B: tl.constexpr):
     wait()
-    group, at, there = _places(groups, B)
-    octet = tl.load(x + group, group < groups, 0).to(tl.int32)
+    group, at, each, there = _places(groups, WHOLE, B)
+    octet = tl.load(x + group, each, 0).to(tl.int32)
     bits = octet[:, None] & (128 >> tl.arange(0, GROUP))[None, :]
     tl.store(out + at, tl.where(bits != 0, 1.0, 0.0).to(out.dtype.element_ty), there)
 
 
 @Early
 @triton.jit
-def _pack_msfp15(out, x, groups, B: tl.constexpr):
+def _pack_msfp15(out, x, groups, WHOLE: tl.constexpr, B: tl.constexpr):
     wait()
-    _, at, there = _places(groups, B)
+    _, at, _, there = _places(groups, WHOLE, B)
     value = widened(tl.load(x + at, there, 0.0))
     bits = value.to(tl.int32, bitcast=True)
     shared = tl.max(bits & 0x7FFFFFFF, 1)[:, None] >> 23
@@ -191,9 +193,9 @@ def _codes_at_once(value, shared):
 
 @Early
 @triton.jit
-def _unpack_msfp15(out, x, groups, B: tl.constexpr):
+def _unpack_msfp15(out, x, groups, WHOLE: tl.constexpr, B: tl.constexpr):
     wait()
-    _, at, there = _places(groups, B)
+    _, at, _, there = _places(groups, WHOLE, B)
     codes = tl.load(x + at, there, 0).to(tl.int32)
     shared = tl.sum((codes & 128) << tl.arange(0, GROUP)[None, :], 1)[:, None] >> 7
     # 2^(s-132) as two factors: by itself it may be too small for float32, and would be rounded
@@ -278,5 +280,6 @@ def _launched(
 ) -> Tensor:
     number = max(out.dtype.itemsize, x.dtype.itemsize)
     block = few if groups <= FEW else GROUPS[number]
-    kernel[(cdiv(groups, block),)](out, x, groups, block, num_warps=WARPS)
+    cut = whole_blocks(groups * 8, block * 8), block
+    kernel[(cdiv(groups, block),)](out, x, groups, *cut, num_warps=WARPS)
     return out

@@ -2,7 +2,7 @@
 
 A program has one or several whole rows in registers; every element is read once. Only wide rows in
 float32 are read twice, by blocks, the second time from the cache: on an H200 that takes 4 % less.
-Of few rows a warp has one, and no lane of it is idle; of many as well, where that is faster.
+Of few rows a warp or two have one, and no lane is idle; of many as well, where that is faster.
 Kernels are compiled for the length of the rows: it is that of a weight, and a model has few; so are
 they for epsilon.
 """
@@ -28,6 +28,8 @@ PER_THREAD = 32
 FEW, BY_WARPS = 1 << 20, 1024
 """Elements that all programs have at once: the longest way of one of them is what they take; and
 the longest row that a warp has."""
+OF_TWO = 512
+"""Elements of a row beyond which two warps share it, if its mean is taken before its squares."""
 TWICE = 4096
 """Elements from which on a row in float32 is read twice, without a sum before it."""
 BLOCK, BLOCK_WARPS = 2048, 16
@@ -266,7 +268,8 @@ def normalize(
     elif _is_for_warps(rows, columns, size, *flags[:2]):
         lanes = min(width, LANES * VECTOR // size)
         chunks = x.numel() + width >= 1 << 31, lanes, cdiv(columns, lanes)
-        _normalize_by_warps[(rows,)](*given, columns, epsilon, *flags, *chunks, num_warps=1)
+        count = 2 if centred and columns > OF_TWO else 1
+        _normalize_by_warps[(rows,)](*given, columns, epsilon, *flags, *chunks, num_warps=count)
     else:
         together = max(1, TOGETHER // width)
         block = columns == width, together, width
