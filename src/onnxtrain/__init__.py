@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         gradients,
         onnxblock,
         optim,
+        ortmodule,
         utils,
     )
     from onnxtrain.derivative import grad
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         register_cuda_training_kernels,
     )
     from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
+    from onnxtrain.ortmodule.module import ORTModule
     from onnxtrain.runtime.io_binding import IOBinding
     from onnxtrain.runtime.options import (
         ExecutionMode,
@@ -116,6 +118,7 @@ _PLACES = {
         "register_cuda_training_kernels",
     ),
     "onnxtrain.kernels.registry": ("Kernel", "KernelRegistry", "kernel"),
+    "onnxtrain.ortmodule.module": ("ORTModule",),
     "onnxtrain.runtime.io_binding": ("IOBinding",),
     "onnxtrain.runtime.options": (
         "ExecutionMode",
@@ -141,6 +144,7 @@ _MODULES = (
     "gradients",
     "onnxblock",
     "optim",
+    "ortmodule",
     "utils",
 )
 _NAMES = {name: place for place, names in _PLACES.items() for name in names}
@@ -165,6 +169,7 @@ __all__ = [
     "NoKernelError",
     "NodeArg",
     "NodeError",
+    "ORTModule",
     "OnnxTrainError",
     "OptionError",
     "OrtValue",
@@ -195,6 +200,7 @@ __all__ = [
     "no_gradient",
     "onnxblock",
     "optim",
+    "ortmodule",
     "preload_dlls",
     "print_debug_info",
     "register_cpu_training_kernels",

@@ -36,7 +36,8 @@ def python_op(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
     flags = _by_argument(attribute(node, "input_convention", ""), wanted)
     node.attributes["input_requires_grads"] = ir.AttrInt64s("input_requires_grads", flags)
     context = output_of(node, 0, "_context", DataType.INT64, ir.Shape([]))
-    found = op.emit("PythonOpGrad", (context, *dys[1:]), _domain=MS, _outputs=count, **options)
+    told = {name: value for name, value in options.items() if value != ()}
+    found = op.emit("PythonOpGrad", (context, *dys[1:]), _domain=MS, _outputs=count, **told)
     grads = [found] if count == 1 else list(found)
     return [grad if want else None for grad, want in zip(grads, wanted, strict=True)]
 

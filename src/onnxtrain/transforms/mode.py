@@ -27,10 +27,12 @@ class TrainingForm(ir.passes.InPlacePass):
     Attributes:
         batch_norm: False makes BatchNormalization use its running statistics ("frozen").
         dropout: True lets Dropout nodes that were saved in inference form drop values again.
+        as_marked: True leaves a BatchNormalization as it is that is not marked as one that trains.
     """
 
     batch_norm: bool = True
     dropout: bool = False
+    as_marked: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the nodes in place."""
@@ -44,6 +46,8 @@ class TrainingForm(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified)
 
     def _batch_norm(self, graph: ir.Graph, node: ir.Node) -> bool:
+        if self.as_marked and not node.attributes.get_int("training_mode", 0):
+            return False
         if not self.batch_norm:
             return _evaluate_batch_norm(node)
         _train_batch_norm(graph, node)

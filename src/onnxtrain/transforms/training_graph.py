@@ -134,6 +134,40 @@ def build_split_model(
     return _finished(model, evaluation, grads)
 
 
+def build_open_model(
+    model: ir.Model,
+    *,
+    wrt: Sequence[str],
+    outputs: Sequence[str],
+    form: TrainingForm | None = None,
+    fusion: Callable[[ir.Model], None] | None = None,
+) -> list[str]:
+    """Make a model hand its outputs out with a YieldOp and return gradients, in place.
+
+    Args:
+        model: A prepared model whose parameters are inputs already.
+        wrt: Inputs whose gradients are wanted.
+        outputs: What is handed out, in order.
+        form: How the model is put into training form.
+        fusion: Fuses nodes of the model.
+
+    Returns:
+        The inputs whose gradients are returned, in order: those that an output depends on.
+
+    Raises:
+        NoGradientError: if an operator in the way has no gradient rule.
+        ParameterError: if the outputs depend on none of the inputs.
+    """
+    _training_form(model, outputs, form, fusion)
+    expand_without_rule(model, wrt, outputs)
+    graph = model.graph
+    grads = differentiate(graph, wrt, _yield(graph), optional=wrt)
+    graph.outputs.clear()
+    graph.outputs.extend(grads.values())
+    remove_dead(graph, keep=_changes_state)
+    return list(grads)
+
+
 def _both_forms(
     model: ir.Model,
     outputs: Sequence[str],
@@ -146,15 +180,26 @@ def _both_forms(
     evaluation = model.clone()
     EvaluationForm()(evaluation)
     remove_dead(evaluation.graph)
+    _training_form(model, outputs, form, fusion)
+    if narrowing is not None:
+        narrowing(model)
+    return evaluation
+
+
+def _training_form(
+    model: ir.Model,
+    outputs: Sequence[str],
+    form: TrainingForm | None,
+    fusion: Callable[[ir.Model], None] | None,
+) -> None:
+    """Make a model one that can be differentiated, in place."""
+    set_outputs(model.graph, outputs)
     _differentiable_opset(model.graph.opset_imports)
     (form or TrainingForm())(model)
     restore_detached(model.graph)
     prepare(model)
     if fusion is not None:
         fusion(model)
-    if narrowing is not None:
-        narrowing(model)
-    return evaluation
 
 
 def _differentiable_opset(imports: dict[str, int]) -> None:

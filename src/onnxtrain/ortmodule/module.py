@@ -1,0 +1,267 @@
+"""ORTModule: a torch module whose forward and backward passes onnxtrain runs."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
+from onnxtrain.formats.models import save_model
+from onnxtrain.ortmodule.export import Exported, export
+from onnxtrain.ortmodule.layout import Layout, symbols_fit
+from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy, LogLevel, fallback_policy
+from onnxtrain.ortmodule.session import Session
+
+MOST = 16
+"""Kinds of arguments for which a module is exported; then it is torch that runs it."""
+OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_told")
+"""Attributes that the wrapped module does not have."""
+T = TypeVar("T")
+_logger = logging.getLogger("onnxtrain.ortmodule")
+
+
+class ORTModule(nn.Module):
+    """A torch module that is exported when it is called, differentiated as a graph and run as one.
+
+    It stands for the module: parameters, buffers, state_dict and other attributes are those of the
+    module, under their names. Where the module cannot be exported, or an operator has no gradient,
+    torch runs it as before, after a warning.
+
+    Args:
+        module: The module.
+        debug_options: What is told and saved.
+
+    Raises:
+        OptionError: if it is no module, or one for several devices.
+    """
+
+    def __init__(self, module: nn.Module, debug_options: DebugOptions | None = None) -> None:
+        if not isinstance(module, nn.Module):
+            raise OptionError(f"ORTModule wraps a torch.nn.Module, not {type(module).__name__}")
+        if isinstance(module, nn.DataParallel):
+            raise OptionError(
+                "ORTModule does not wrap DataParallel\n"
+                "  wrap the module, then DistributedDataParallel around it"
+            )
+        if importlib.util.find_spec("onnxscript") is None:
+            raise OptionError(
+                "torch's exporter needs onnxscript\n  pip install 'onnxtrain[ortmodule]'"
+            )
+        super().__init__()
+        self._options = debug_options or DebugOptions()
+        _logger.setLevel(self._options.logging_level)
+        self._policy = fallback_policy()
+        self._forget()
+        del self.__dict__["training"]  # it is the module's
+        self._module = module
+
+    def _forget(self) -> None:
+        """Export anew from now on."""
+        self._sessions: dict[Hashable, list[Session]] = {}
+        self._torch: set[Hashable] = set()
+        self._told: set[str] = set()
+
+    # --- running
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives for these arguments."""
+        if self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
+            return self._module(*args, **kwargs)
+        try:
+            layout, tensors = Layout.of((args, kwargs))
+            key = self._key(layout, tensors)
+        except FeedError as error:
+            self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
+            return self._module(*args, **kwargs)
+        if key in self._torch:
+            return self._module(*args, **kwargs)
+        session = self._session(key, layout, tensors)
+        if session is None:
+            return self._module(*args, **kwargs)
+        return self._run(session, tensors)
+
+    def _run(self, session: Session, tensors: list[Tensor]) -> Any:
+        exported = session.exported
+        stored = self._stored(exported)
+        found = session.run([*tensors, *(stored[name] for name in session.inputs[len(tensors) :])])
+        count = len(found) - len(exported.changed)
+        with torch.no_grad():
+            for name, value in zip(exported.changed, found[count:], strict=True):
+                self._module.get_buffer(name).copy_(value)
+        return exported.results.filled(found[:count])
+
+    def _stored(self, exported: Exported) -> dict[str, Tensor]:
+        """Parameters and buffers by their names in the graph."""
+        return {name: _tensor(self._module, own) for name, own in exported.stored.items()}
+
+    def _key(self, layout: Layout, tensors: list[Tensor]) -> Hashable:
+        """What must be the same for an export to serve, but for sizes."""
+        grad = torch.is_grad_enabled()
+        trained = tuple(p.requires_grad for p in self._module.parameters()) if grad else ()
+        modes = tuple(module.training for module in self._module.modules())
+        kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
+        cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
+        return layout.key(), kinds, trained, modes, cast
+
+    def _session(self, key: Hashable, layout: Layout, tensors: list[Tensor]) -> Session | None:
+        """A session that fits, made if there is none; None if torch has to run the module."""
+        known = self._sessions.setdefault(key, [])
+        for session in known:
+            if symbols_fit(session.exported.shapes, tensors):
+                return session
+        try:
+            if sum(1 for _ in self._all_sessions()) >= MOST:
+                raise OptionError(
+                    f"the module was called with arguments of more than {MOST} kinds\n"
+                    "  give what changes with every call as tensors"
+                )
+            session = self._made(layout, tensors)
+        except OnnxTrainError as error:
+            self._torch.add(key)
+            self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL, error)
+            return None
+        except Exception as error:  # whatever torch's exporter raises
+            self._torch.add(key)
+            self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_TORCH_MODEL, error)
+            return None
+        known.append(session)
+        return session
+
+    def _made(self, layout: Layout, tensors: list[Tensor]) -> Session:
+        devices = {t.device for t in (*self._module.parameters(), *tensors)}
+        if len(devices) > 1:
+            raise OptionError(f"a module runs on one device, not on {', '.join(map(str, devices))}")
+        training = self._module.training
+        exported = export(self._module, layout, tensors)
+        if file := self._options.file("torch_exported", training):
+            save_model(exported.model, file)
+        device = next(iter(devices), torch.device("cpu"))
+        session = Session.of(exported, self._wanted(exported, tensors), device)
+        if file := self._options.file("execution_model", training):
+            save_model(session.model, file)
+        _logger.info("exported for %s", [tuple(t.shape) for t in tensors])
+        return session
+
+    def _wanted(self, exported: Exported, tensors: list[Tensor]) -> list[str]:
+        """Inputs of the graph that need a gradient."""
+        if not torch.is_grad_enabled():
+            return []
+        names = [str(value.name) for value in exported.model.graph.inputs]
+        given = [name for name, t in zip(names, tensors, strict=True) if t.requires_grad]
+        stored = self._stored(exported)
+        return [*given, *(name for name, tensor in stored.items() if tensor.requires_grad)]
+
+    def _all_sessions(self) -> Iterator[Session]:
+        return (session for known in self._sessions.values() for session in known)
+
+    def _fall_back(self, policy: FallbackPolicy, error: Exception) -> None:
+        """Warn once of each error, or raise it if it is to be."""
+        if not self._policy & policy:
+            raise error
+        text = _shortly(error)
+        if text not in self._told and self._options.log_level <= LogLevel.WARNING:
+            self._told.add(text)
+            # where the user has called the module
+            warnings.warn(f"torch runs {type(self._module).__name__} itself: {text}", stacklevel=6)
+
+    # --- standing for the module
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is wrapped."""
+        return self._module
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of the module, its methods among them."""
+        if name in OWN:
+            raise AttributeError(name)
+        return getattr(self.__dict__["_module"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module, which is exported anew."""
+        if name in OWN or "_module" not in self.__dict__:
+            object.__setattr__(self, name, value)
+            return
+        setattr(self._module, name, value)
+        if name != "training":
+            self._forget()
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of the module, which is exported anew."""
+        delattr(self._module, name)
+        self._forget()
+
+    def train(self, mode: bool = True) -> ORTModule:
+        """Put the module into training mode or out of it."""
+        self._module.train(mode)
+        return self
+
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Module]]:
+        """Those of the module, itself first; parameters and buffers are found by them."""
+        yield from self._module.named_modules(memo, prefix, remove_duplicate)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """Those of the module."""
+        return self._module.named_children()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the module, without a prefix."""
+        return self._module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load into the module."""
+        return self._module.load_state_dict(state_dict, *args, **kwargs)
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> ORTModule:
+        """Call a function on the module and all in it; it is exported anew."""
+        self._module.apply(fn)
+        self._forget()
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ORTModule:
+        """What ``to``, ``cuda`` and ``half`` come down to."""
+        self._module._apply(fn, recurse)
+        self._forget()
+        return self
+
+    def add_module(self, name: str, module: nn.Module | None) -> NoReturn:
+        """Raise OptionError: what is wrapped cannot be changed from outside."""
+        raise OptionError("add modules to the torch module before it is wrapped")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what can be exported anew."""
+        state = self.__dict__.copy()
+        for name in ("_sessions", "_torch", "_told"):
+            state[name] = type(state[name])()
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ORTModule:
+        return type(self)(copy.deepcopy(self._module, memo), copy.copy(self._options))
+
+    def __repr__(self) -> str:
+        """The module, wrapped."""
+        return f"ORTModule({self._module!r})"
+
+
+def _shortly(error: Exception) -> str:
+    """What went wrong, without the advice that exporters give to those who write them."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return "\n".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:3]])
+
+
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    """A parameter or buffer by its name."""
+    path, _, own = name.rpartition(".")
+    found: Tensor = getattr(module.get_submodule(path), own)
+    return found
