@@ -17,6 +17,7 @@ from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.walk import all_nodes, bodies_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.ortmodule.export import Exported
+from onnxtrain.runtime.heap import keep_freed
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.plan import Plan
 from onnxtrain.runtime.program import Program
@@ -68,11 +69,17 @@ class Session:
         prepare(model)
         names = [str(value.name) for value in model.graph.outputs]
         different = list(dict.fromkeys(names))
+        own = names[: len(names) - len(exported.changed)]
         reached = reached_by(model.graph, wanted)
         form, found = TrainingForm(as_marked=True), []
         if wanted:
             found = build_open_model(
-                model, wrt=list(wanted), outputs=different, form=form, fusion=Fusion({})
+                model,
+                wrt=list(wanted),
+                outputs=different,
+                constant=set(names).difference(own),
+                form=form,
+                fusion=Fusion({}),
             )
         else:
             set_outputs(model.graph, different)
@@ -80,6 +87,7 @@ class Session:
         on_gpu = device.type == "cuda"
         join(model, on_gpu=on_gpu, compiled=on_gpu)
         plan = planned(model, default_registry(), LowerOptions(CUDA if on_gpu else CPU))
+        keep_freed(device)
         program = Program(plan, device, seed=0)
         kept = [argument.name for argument in plan.inputs]
         assert kept[: len(given)] == given

@@ -139,6 +139,7 @@ def build_open_model(
     *,
     wrt: Sequence[str],
     outputs: Sequence[str],
+    constant: Collection[str] = (),
     form: TrainingForm | None = None,
     fusion: Callable[[ir.Model], None] | None = None,
 ) -> list[str]:
@@ -148,6 +149,7 @@ def build_open_model(
         model: A prepared model whose parameters are inputs already.
         wrt: Inputs whose gradients are wanted.
         outputs: What is handed out, in order.
+        constant: Outputs that have no gradient.
         form: How the model is put into training form.
         fusion: Fuses nodes of the model.
 
@@ -161,7 +163,8 @@ def build_open_model(
     _training_form(model, outputs, form, fusion)
     expand_without_rule(model, wrt, outputs)
     graph = model.graph
-    grads = differentiate(graph, wrt, _yield(graph), optional=wrt)
+    seeds = {y: seed for y, seed in _yield(graph).items() if y.name not in constant}
+    grads = differentiate(graph, wrt, seeds, optional=wrt)
     graph.outputs.clear()
     graph.outputs.extend(grads.values())
     remove_dead(graph, keep=_changes_state)
