@@ -118,6 +118,36 @@ class Checkpointed(nn.Module):
         return checkpoint(lambda t: self.linear(t).tanh(), x, use_reentrant=self.reentrant)
 
 
+class Dropping(nn.Module):
+    """Layers that may be left out by chance, as in the transformers library, and never are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if self.training and torch.rand([]) < 0.0:
+                continue
+            x = layer(x).tanh()
+        return x
+
+
+class Rotating(nn.Module):
+    """Complex numbers that are computed without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            angle = torch.arange(2, device=x.device, dtype=x.dtype) * 0.25
+            turn = torch.complex(angle.cos(), angle.sin())
+        pairs = torch.view_as_complex(self.linear(x).reshape(-1, 2, 2))
+        return torch.view_as_real(pairs * turn).flatten(1)
+
+
 def images(n: int) -> Tensor:
     return torch.randn(n, 3, 6, 7)
 
@@ -136,6 +166,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "tied": (Tied, words),
     "detached": (Detached, rows),
     "own backward": (OwnBackward, rows),
+    "dropping": (Dropping, rows),
+    "rotating": (Rotating, rows),
     "checkpoint": (lambda: Checkpointed(False), rows),
     "reentrant checkpoint": (lambda: Checkpointed(True), rows),
 }

@@ -23,6 +23,7 @@ from onnxtrain.errors import NoGradientError
 from onnxtrain.ortmodule.layout import Layout
 from onnxtrain.ortmodule.traced import detach_without_grad, functions_as_nodes
 from onnxtrain.ortmodule.translated import translated
+from onnxtrain.ortmodule.uniform import draws_known_in_part
 
 PREFIX = "module."
 """Before the names of parameters and buffers in what is exported."""
@@ -107,7 +108,7 @@ def _exported(module: nn.Module, layout: Layout, tensors: Sequence[Tensor], dim:
     flat = Flat(module, layout, results.append)
     detached = tuple(t.detach() for t in tensors)
     sizes = tuple(dict.fromkeys(range(t.ndim), dim) for t in tensors)
-    with functions_as_nodes():
+    with functions_as_nodes(), draws_known_in_part():
         program = torch.export.export(
             flat, detached, dynamic_shapes={"tensors": sizes}, strict=False
         )

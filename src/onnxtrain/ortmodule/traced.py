@@ -102,11 +102,19 @@ def _is_without_grad(node: fx.Node) -> bool:
 
 
 def _detach_results(module: fx.GraphModule, node: fx.Node) -> None:
+    aten = torch.ops.aten
     for result in list(node.users):
-        with module.graph.inserting_after(result):
-            detached = module.graph.call_function(torch.ops.aten.detach.default, (result,))
-        detached.meta = dict(result.meta)
-        users = [user for user in result.users if user is not detached]
+        value = result.meta["val"]
+        # a complex number is two real ones to the exporter, which it cannot detach as one
+        steps = [aten.detach.default]
+        if value.is_complex():
+            steps = [aten.view_as_real.default, *steps, aten.view_as_complex.default]
+        users, last = list(result.users), result
+        for step in steps:
+            with module.graph.inserting_after(last):
+                last = module.graph.call_function(step, (last,))
+            value = step(value)
+            last.meta = {**result.meta, "val": value}
         for user in users:
-            user.replace_input_with(result, detached)
+            user.replace_input_with(result, last)
     module.recompile()
