@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import statistics
 import time
 
@@ -21,6 +22,8 @@ ROUNDS = {0.05: 3, 0.015: 6}
 SORTED_OUT = 4
 """One of so many calls is left out as too short and one as too long, and the mean of the others is
 taken: the clock of an H200 ticks every 32 ns, in which a median is 0.7 % of a short call off."""
+CHANCE = 0.05
+"""What happens less often than that is not taken for chance."""
 FEWEST, ROUNDS_ON_CPU = 5, 3
 """Calls that are measured by the clock, however long they take, and how often on a CPU."""
 
@@ -82,23 +85,43 @@ def _memory() -> Tensor:
 
 
 def in_turn(calls: dict[str, Call], rounds: int = 0, **effort: int) -> dict[str, float]:
-    """Milliseconds of each call; of short ones the best of several, what they share being noise.
+    """Milliseconds of each call; of short ones the best of several, what they share being noise."""
+    return shortest(in_turns(calls, rounds, **effort))
+
+
+def shortest(turns: dict[str, list[float]]) -> dict[str, float]:
+    """The best turn of each call."""
+    return {name: min(found) for name, found in turns.items()}
+
+
+def in_turns(calls: dict[str, Call], rounds: int = 0, **effort: int) -> dict[str, list[float]]:
+    """Milliseconds of each call in every turn; of short ones there are several.
 
     Python's collector, which would now and then interrupt one of them, rests.
     """
     gc.disable()
     try:
-        return _in_turn(calls, rounds, **effort)
+        found = {name: [milliseconds(call, **effort)] for name, call in calls.items()}
+        for _ in range((rounds or _rounds(min(shortest(found).values()))) - 1):
+            for name, call in calls.items():
+                found[name].append(milliseconds(call, **effort))
+        return found
     finally:
         gc.enable()
 
 
-def _in_turn(calls: dict[str, Call], rounds: int, **effort: int) -> dict[str, float]:
-    found = {name: milliseconds(call, **effort) for name, call in calls.items()}
-    for _ in range((rounds or _rounds(min(found.values()))) - 1):
-        again = {name: milliseconds(call, **effort) for name, call in calls.items()}
-        found = {name: min(found[name], ms) for name, ms in again.items()}
-    return found
+def turns_ahead(ours: list[float], peers: list[float]) -> int:
+    """In how many turns a call took no longer than its peer's of the same turn."""
+    return sum(a <= b for a, b in zip(ours, peers, strict=True))
+
+
+def is_behind(ahead: int, turns: int) -> bool:
+    """Whether so few turns ahead are less than the chance of calls that are equally fast.
+
+    Of 15 turns that are 3 or fewer: such calls have them once in 57 times.
+    """
+    as_few = sum(math.comb(turns, k) for k in range(ahead + 1))
+    return as_few < CHANCE * 2**turns
 
 
 def _rounds(shortest: float) -> int:

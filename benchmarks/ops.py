@@ -7,7 +7,8 @@ On a CPU shapes are smaller, and portable kernels are measured. A copy of as man
 moved is measured too: small ones do not reach the speed of large ones.
 
 Rows that were about as fast as their best peer when they were last saved can be measured again,
-in many turns: what one turn says of them is chance.
+in many turns: what one turn says of them is chance. Such a row is behind its peer if it is in more
+turns than chance would have it, however little it is.
 
 python benchmarks/ops.py [--save] [--only softmax loss] [--close] [--compile] [--device cpu]
 """
@@ -51,7 +52,7 @@ from op_rows_step import (
 )
 from op_rows_tensor import concat_rows
 from op_rows_update import list_rows, one_rows
-from op_timing import in_turn, on_host
+from op_timing import in_turn, in_turns, is_behind, on_host, shortest, turns_ahead
 from report import append, needs_gpu, read, table
 
 FAMILIES = {
@@ -90,6 +91,8 @@ SHORT, IN_A_ROW, ROUNDS = 0.015, 32, 9
 """Milliseconds below which calls are replayed in a row, how many, and how often all are timed."""
 ABOUT, TURNS = 0.05, 15
 """How far from a peer's speed rows are close to it, and how often such are measured in turn."""
+COUNTS = {"turns ahead": "called", "turns ahead recorded": "replayed"}
+"""Columns with the turns in which ours took no longer than the best peer."""
 Key = tuple[str, ...]
 MEANS = {
     "times faster": "the best peer",
@@ -104,15 +107,15 @@ class WrongError(Exception):
     """A result that is not what it should be, whose speed says nothing."""
 
 
-def replayed(row: Row, turns: int = 0) -> dict[str, float]:
-    """Milliseconds of what can be recorded: "" is ours."""
+def replayed(row: Row, turns: int = 0) -> dict[str, list[float]]:
+    """Milliseconds of what can be recorded, in every turn: "" is ours."""
     if not row.alike or op_row.DEVICE == "cpu":
         return {}
     calls = graphs(row, 1)
-    times = in_turn(calls, rounds=turns, warmup=2, rep=8) if calls else {}
-    if times and min(times.values()) < SHORT:
-        times = in_turn(graphs(row, IN_A_ROW), rounds=turns or ROUNDS, warmup=1, rep=4)
-        times = {name: ms / IN_A_ROW for name, ms in times.items()}
+    times = in_turns(calls, rounds=turns, warmup=2, rep=8) if calls else {}
+    if times and min(shortest(times).values()) < SHORT:
+        times = in_turns(graphs(row, IN_A_ROW), rounds=turns or ROUNDS, warmup=1, rep=4)
+        times = {name: [ms / IN_A_ROW for ms in found] for name, found in times.items()}
     return times
 
 
@@ -156,7 +159,8 @@ def measured(row: Row, speed: float, turns: int = 0) -> dict[str, Any]:
                 f"{row.name} {row.shape} {row.dtype}: error {wrong}, allowed {allowed}"
             )
         del true
-    times, again = in_turn({OURS: row.ours, **row.peers}, turns), replayed(row, turns)
+    both = in_turns({OURS: row.ours, **row.peers}, turns), replayed(row, turns)
+    times, again = map(shortest, both)
     ours, best = times[OURS], best_peer(times)
     # a host that is behind is part of the one, what torch sends before a replay of the other
     on_device = min(ours, again.get(OURS, ours))
@@ -177,7 +181,27 @@ def measured(row: Row, speed: float, turns: int = 0) -> dict[str, Any]:
         "times torch recorded": ratio(eager(again)),
         "times default": ratio({name: times[name] for name in (OURS, DEFAULT) if name in times}),
         "error": f"{wrong:.1e}",
+        "turns": turns or "",
+        **{name: ahead(each) if turns else "" for name, each in zip(COUNTS, both, strict=True)},
     }
+
+
+def ahead(turns: dict[str, list[float]]) -> int | str:
+    """In how many turns ours took no longer than the peer that is best in all of them."""
+    if OURS not in turns or len(turns) < 2:
+        return ""
+    return turns_ahead(turns[OURS], turns[best_peer(shortest(turns))])
+
+
+def print_behind(rows: list[dict[str, Any]]) -> None:
+    """Name the rows that a peer was faster in than chance would have it."""
+    for column, how in COUNTS.items():
+        counted = [row for row in rows if row["turns"] and row[column] != ""]
+        behind = [row for row in counted if is_behind(row[column], row["turns"])]
+        print(f"{how}: {len(behind)} of {len(counted)} rows that were counted are behind a peer")
+        for row in behind:
+            key = " ".join(row[name] for name in ("operator", "shape", "type"))
+            print(f"  {key}: ahead in {row[column]} of {row['turns']} turns")
 
 
 def best_peer(times: dict[str, float]) -> str:
@@ -263,6 +287,8 @@ def main() -> None:
     if rows:
         print(table(rows))
         print_means(rows)
+    if close is not None:
+        print_behind(rows)
     if wrong:
         sys.exit("\n".join(["wrong results:", *wrong]))
 

@@ -1,6 +1,7 @@
 """What benchmarks do with their figures: keep them, choose the newest, and show them."""
 
 import csv
+import functools
 import pathlib
 import subprocess
 import sys
@@ -13,6 +14,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import growth  # noqa: E402
 import newest  # noqa: E402
+import op_timing  # noqa: E402
 import page  # noqa: E402
 import report  # noqa: E402
 
@@ -193,9 +195,9 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     import ops
     from op_row import Row
 
-    times = {"": 0.2, "torch": 0.4, "torch.compile": 0.1}
-    graphs = {"": 0.1, "torch": 0.3}
-    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: times)
+    times = {"": [0.3, 0.2], "torch": [0.4, 0.5], "torch.compile": [0.1, 0.2]}
+    graphs = {"": [0.1, 0.1], "torch": [0.3, 0.3]}
+    monkeypatch.setattr(ops, "in_turns", lambda calls, *turns: times)
     monkeypatch.setattr(ops, "replayed", lambda row, turns: graphs)
     monkeypatch.setattr(ops, "copied", {200: 0.05}.get)
     monkeypatch.setattr(ops, "on_host", lambda call: 0.03)
@@ -206,14 +208,17 @@ def test_a_row_of_an_operator_that_only_a_peer_cannot_record(
     assert (found["copy ms"], found["host ms"]) == (0.05, 0.03)
     assert [found[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, 3.0, 3.0]
     assert (found["recorded ms"], found["peer recorded ms"]) == (0.1, 0.3)
-    monkeypatch.setattr(ops, "replayed", lambda row, turns: {"": 0.1})
+    assert [found[column] for column in ops.COUNTS] == ["", ""], "only what was asked for counts"
+    counted = ops.measured(row, speed=1e6, turns=2)
+    assert [counted[column] for column in ("turns", *ops.COUNTS)] == [2, 1, 2]
+    monkeypatch.setattr(ops, "replayed", lambda row, turns: {"": [0.1]})
     alone = ops.measured(row, speed=1e6)
     assert [alone[column] for column in ops.MEANS] == [0.5, 2.0, 2.0, "", ""]
-    faster = {"": 0.2, "torch index_add": 0.3}
-    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: {**times, **faster})
+    faster = {"": [0.2], "torch index_add": [0.3]}
+    monkeypatch.setattr(ops, "in_turns", lambda calls, *turns: {**times, **faster})
     asked = ops.measured(row, speed=1e6)
     assert (asked["times torch"], asked["times default"]) == (1.5, 2.0)
-    monkeypatch.setattr(ops, "in_turn", lambda calls, *turns: faster)
+    monkeypatch.setattr(ops, "in_turns", lambda calls, *turns: faster)
     assert ops.measured(row, speed=1e6)["times default"] == ""
     assert alone["recorded ms"] == 0.1
     ops.print_means([found, {**found, "times faster": 2.0}, alone])
@@ -359,3 +364,37 @@ def test_the_speed_of_a_wrong_result_is_not_measured() -> None:
     row = Row("Gelu", "(3)", one.dtype, 12, lambda: 2 * one, {"torch": lambda: one}, lambda: one)
     with pytest.raises(ops.WrongError, match=r"Gelu \(3\) .* error 1"):
         ops.measured(row, speed=1e6)
+
+
+def test_rows_that_are_behind_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    import ops
+
+    base = {"shape": "(8, 8)", "type": "float32", "turns": 15}
+    rows = [
+        {**base, "operator": "Slow", "turns ahead": 2, "turns ahead recorded": ""},
+        {**base, "operator": "Even", "turns ahead": 7, "turns ahead recorded": 15},
+        {**base, "operator": "Once", "turns": "", "turns ahead": "", "turns ahead recorded": ""},
+    ]
+    ops.print_behind(rows)
+    assert capsys.readouterr().out.splitlines() == [
+        "called: 1 of 2 rows that were counted are behind a peer",
+        "  Slow (8, 8) float32: ahead in 2 of 15 turns",
+        "replayed: 0 of 1 rows that were counted are behind a peer",
+    ]
+
+
+def test_a_row_is_behind_if_it_is_in_most_turns() -> None:
+    assert op_timing.turns_ahead([1.0, 2.0, 3.0], [1.0, 1.9, 3.1]) == 2
+    assert [op_timing.is_behind(ahead, 15) for ahead in (0, 3, 4, 15)] == [True, True, False, False]
+    assert not op_timing.is_behind(0, 3), "three turns say nothing"
+
+
+def test_turns_of_calls_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([5.0, 7.0, 4.0, 8.0, 6.0, 3.0])
+    monkeypatch.setattr(op_timing, "milliseconds", lambda call: call() or next(times))
+    called: list[str] = []
+    calls = {name: functools.partial(called.append, name) for name in ("ours", "peer")}
+    found = op_timing.in_turns(calls, 3)
+    assert found == {"ours": [5.0, 4.0, 6.0], "peer": [7.0, 8.0, 3.0]}
+    assert called == ["ours", "peer"] * 3
+    assert op_timing.shortest(found) == {"ours": 4.0, "peer": 3.0}
