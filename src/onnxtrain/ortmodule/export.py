@@ -19,15 +19,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from onnxtrain.errors import NoGradientError
+from onnxtrain.errors import GraphError, NoGradientError
 from onnxtrain.ortmodule.layout import Layout
-from onnxtrain.ortmodule.traced import detach_without_grad, functions_as_nodes
+from onnxtrain.ortmodule.left_out import called_by_nodes, left_out
+from onnxtrain.ortmodule.traced import (
+    detach_without_grad,
+    functions_as_nodes,
+    unchecked_distributions,
+)
 from onnxtrain.ortmodule.translated import translated
 from onnxtrain.ortmodule.uniform import draws_known_in_part
+from onnxtrain.ortmodule.watched import (
+    SIZES,
+    Settings,
+    attributes_of,
+    reads_of,
+    refuse_changes,
+    without_other_draws,
+)
 
 PREFIX = "module."
 """Before the names of parameters and buffers in what is exported."""
+MOST_LEFT_OUT = 16
+"""Operators without a translation that a module may call: each is found by one more try."""
 NOISY = ("torch", "torch.onnx", "torch.export", "torch.fx", "onnxscript")
+
+
+class SizeError(Exception):
+    """A result is a size, which is a number only where sizes are fixed."""
 
 
 class Flat(nn.Module):
@@ -53,9 +72,23 @@ class Flat(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Call the module with these tensors among its arguments."""
         args, kwargs = self.layout.filled(tensors)
+        before = attributes_of(self.module)
         results, found = Layout.of(self.module(*args, **kwargs))
+        refuse_changes(before, attributes_of(self.module))
+        _refuse_results(results)
         self.note(results)
         return (*found, *(self.module.get_buffer(name) for name in self.names))
+
+
+def _refuse_results(results: Layout) -> None:
+    """Raise an error for what a graph cannot give."""
+    if any(known is not None and isinstance(known[0], SIZES) for known in results.constants):
+        raise SizeError
+    if others := results.others:
+        raise GraphError(
+            f"a call gives {', '.join(others)}, in which a graph cannot put tensors\n"
+            "  register the class with torch.utils._pytree.register_pytree_node"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +100,14 @@ class Exported:
         stored: Names in the module of those initializers that are parameters and buffers.
         changed: Buffers whose new values are the last outputs.
         results: The layout of the other outputs.
+        settings: Plain attributes of the module that the call has read.
     """
 
     model: ir.Model
     stored: dict[str, str]
     changed: list[str]
     results: Layout
+    settings: Settings
 
     @property
     def shapes(self) -> list[list[Any]]:
@@ -90,14 +125,15 @@ def export(module: nn.Module, layout: Layout, tensors: Sequence[Tensor]) -> Expo
     """Trace a call of a module; sizes may be others later unless the module fixes them.
 
     Raises:
+        GraphError: if a call does something else than to give results.
         NoGradientError: if a function of the module cannot be a node.
         Exception: whatever torch's exporter raises, if it cannot trace the module.
     """
     # attention in a graph lies in memory as that of plain products does, and so must this one
-    with _quiet(), _as_before(module), sdpa_kernel(SDPBackend.MATH):
+    with _quiet(), as_before(module), without_other_draws(), sdpa_kernel(SDPBackend.MATH):
         try:
             return _exported(module, layout, tensors, torch.export.Dim.AUTO)
-        except NoGradientError:
+        except (GraphError, NoGradientError):
             raise
         except Exception:  # sizes that may be any are more than some modules can be traced for
             return _exported(module, layout, tensors, torch.export.Dim.STATIC)
@@ -108,20 +144,20 @@ def _exported(module: nn.Module, layout: Layout, tensors: Sequence[Tensor], dim:
     flat = Flat(module, layout, results.append)
     detached = tuple(t.detach() for t in tensors)
     sizes = tuple(dict.fromkeys(range(t.ndim), dim) for t in tensors)
-    with functions_as_nodes(), draws_known_in_part():
+    traced = functions_as_nodes(), draws_known_in_part(), unchecked_distributions()
+    with contextlib.ExitStack() as stack:
+        for each in traced:
+            stack.enter_context(each)
+        settings = stack.enter_context(reads_of(module))
         program = torch.export.export(
             flat, detached, dynamic_shapes={"tensors": sizes}, strict=False
         )
+    _refuse_sparse(program.graph)
     detach_without_grad(program.graph_module)
-    written = torch.onnx.export(
-        program,
-        dynamo=True,
-        optimize=False,
-        verbose=False,
-        custom_translation_table=translated(any(t.is_cuda for t in detached)),
-    )
-    assert written is not None and written.exported_program is not None
+    written = _written(program, any(t.is_cuda for t in detached))
+    assert written.exported_program is not None
     signature = written.exported_program.graph_signature
+    _refuse_changes(signature)
     moved = {name.removeprefix(PREFIX) for name in signature.buffers_to_mutate.values()}
     changed = [name for name in flat.names if name in moved]
     graph = written.model.graph
@@ -132,7 +168,49 @@ def _exported(module: nn.Module, layout: Layout, tensors: Sequence[Tensor], dim:
     graph.outputs.extend(kept)
     state = {*signature.parameters, *signature.buffers}
     stored = {name: name.removeprefix(PREFIX) for name in graph.initializers if name in state}
-    return Exported(written.model, stored, changed, results[-1])
+    return Exported(written.model, stored, changed, results[-1], settings)
+
+
+def _written(program: torch.export.ExportedProgram, on_gpu: bool) -> torch.onnx.ONNXProgram:
+    """A program as ONNX; what the exporter cannot write is called by nodes."""
+    for _ in range(MOST_LEFT_OUT):
+        try:
+            written = torch.onnx.export(
+                program,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=translated(on_gpu),
+            )
+        except Exception as error:
+            if (target := left_out(error)) is None:
+                raise
+            program = called_by_nodes(program, target)
+        else:
+            assert written is not None
+            return written
+    raise GraphError(f"more than {MOST_LEFT_OUT} operators of torch have no translation into ONNX")
+
+
+def _refuse_sparse(graph: torch.fx.Graph) -> None:
+    """Raise GraphError if a gradient is to be sparse."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema is not None else []
+        if {**dict(zip(names, node.args, strict=False)), **node.kwargs}.get("sparse"):
+            raise GraphError(
+                "an embedding has sparse=True, and gradients of a graph are not sparse\n"
+                "  make it with sparse=False"
+            )
+
+
+def _refuse_changes(signature: torch.export.ExportGraphSignature) -> None:
+    """Raise GraphError if a call changes tensors other than buffers."""
+    names = [f"the parameter '{name}'" for name in signature.parameters_to_mutate.values()]
+    changed = [*names, *("an argument" for _ in signature.user_inputs_to_mutate)]
+    if changed:
+        what = changed[0].replace(PREFIX, "")
+        raise GraphError(f"a call changes {what} in place, which a graph does not")
 
 
 @contextlib.contextmanager
@@ -152,8 +230,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_before(module: nn.Module) -> Iterator[None]:
-    """With: tracing draws no random numbers and leaves buffers as they are."""
+def as_before(module: nn.Module) -> Iterator[None]:
+    """With: no random numbers of torch are drawn and buffers are left as they are, it seems."""
     devices = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     with torch.random.fork_rng(devices):

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from onnxtrain.errors import FeedError
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+"""Values that a graph has as constants."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,17 +41,22 @@ class Layout:
         leaves = [next(given) if known is None else known[0] for known in self.constants]
         return pytree.tree_unflatten(leaves, self.spec)
 
+    @property
+    def others(self) -> list[str]:
+        """Types of what is neither a tensor nor a plain value."""
+        values = [known[0] for known in self.constants if known is not None]
+        return sorted({type(value).__name__ for value in values if not isinstance(value, PLAIN)})
+
     def key(self) -> Hashable:
         """Equal for structures that can share an exported module.
 
         Raises:
             FeedError: if there is something else than tensors and plain values.
         """
-        values = [known[0] for known in self.constants if known is not None]
-        if others := {type(value).__name__ for value in values if not isinstance(value, PLAIN)}:
+        if others := self.others:
             raise FeedError(
                 f"arguments of a module are tensors, numbers and text, alone or in lists, tuples "
-                f"and dicts, not {', '.join(sorted(others))}\n"
+                f"and dicts, not {', '.join(others)}\n"
                 "  register the class with torch.utils._pytree.register_pytree_node, or keep the "
                 "object in the module"
             )

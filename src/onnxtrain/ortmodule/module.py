@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import logging
 import warnings
@@ -11,18 +12,21 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
 from onnxtrain.formats.models import save_model
+from onnxtrain.ortmodule.compared import refuse_others
 from onnxtrain.ortmodule.export import Exported, export
-from onnxtrain.ortmodule.layout import Layout, symbols_fit
+from onnxtrain.ortmodule.layout import PLAIN, Layout, symbols_fit
 from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy, LogLevel, fallback_policy
 from onnxtrain.ortmodule.session import Session
+from onnxtrain.ortmodule.watched import are_unchanged
 
 MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
-OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_told")
-"""Attributes that the wrapped module does not have."""
+OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_told", "forward")
+"""Attributes that are not those of the wrapped module."""
 T = TypeVar("T")
 _logger = logging.getLogger("onnxtrain.ortmodule")
 
@@ -61,6 +65,7 @@ class ORTModule(nn.Module):
         self._forget()
         del self.__dict__["training"]  # it is the module's
         self._module = module
+        self.forward = self._with_signature()
 
     def _forget(self) -> None:
         """Export anew from now on."""
@@ -70,7 +75,16 @@ class ORTModule(nn.Module):
 
     # --- running
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def _with_signature(self) -> Callable[..., Any]:
+        """What runs the module, with the signature of the module, which trainers ask for."""
+
+        @functools.wraps(self._module.forward)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self._called(*args, **kwargs)
+
+        return forward
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments."""
         if self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
             return self._module(*args, **kwargs)
@@ -89,13 +103,20 @@ class ORTModule(nn.Module):
 
     def _run(self, session: Session, tensors: list[Tensor]) -> Any:
         exported = session.exported
-        stored = self._stored(exported)
-        found = session.run([*tensors, *(stored[name] for name in session.inputs[len(tensors) :])])
+        found = session.run(self._inputs(session, tensors))
         count = len(found) - len(exported.changed)
         with torch.no_grad():
             for name, value in zip(exported.changed, found[count:], strict=True):
                 self._module.get_buffer(name).copy_(value)
         return exported.results.filled(found[:count])
+
+    def _inputs(self, session: Session, tensors: list[Tensor]) -> list[Tensor]:
+        stored = self._stored(session.exported)
+        return [*tensors, *(stored[name] for name in session.inputs[len(tensors) :])]
+
+    def _is_as_in(self, exported: Exported) -> bool:
+        """Whether attributes of the module are as they were."""
+        return are_unchanged(self._module, exported.settings)
 
     def _stored(self, exported: Exported) -> dict[str, Tensor]:
         """Parameters and buffers by their names in the graph."""
@@ -114,8 +135,11 @@ class ORTModule(nn.Module):
         """A session that fits, made if there is none; None if torch has to run the module."""
         known = self._sessions.setdefault(key, [])
         for session in known:
-            if symbols_fit(session.exported.shapes, tensors):
+            exported = session.exported
+            if symbols_fit(exported.shapes, tensors) and self._is_as_in(exported):
                 return session
+        if any(map(is_lazy, self._module.parameters())):
+            return None  # torch makes them in this call
         try:
             if sum(1 for _ in self._all_sessions()) >= MOST:
                 raise OptionError(
@@ -146,6 +170,7 @@ class ORTModule(nn.Module):
         session = Session.of(exported, self._wanted(exported, tensors), device)
         if file := self._options.file("execution_model", training):
             save_model(session.model, file)
+        refuse_others(session, self._module, layout, self._inputs(session, tensors))
         _logger.info("exported for %s", [tuple(t.shape) for t in tensors])
         return session
 
@@ -169,7 +194,7 @@ class ORTModule(nn.Module):
         if text not in self._told and self._options.log_level <= LogLevel.WARNING:
             self._told.add(text)
             # where the user has called the module
-            warnings.warn(f"torch runs {type(self._module).__name__} itself: {text}", stacklevel=6)
+            warnings.warn(f"torch runs {type(self._module).__name__} itself: {text}", stacklevel=7)
 
     # --- standing for the module
 
@@ -185,12 +210,12 @@ class ORTModule(nn.Module):
         return getattr(self.__dict__["_module"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the module, which is exported anew."""
+        """Set an attribute of the module; unless it is plain, the module is exported anew."""
         if name in OWN or "_module" not in self.__dict__:
             object.__setattr__(self, name, value)
             return
         setattr(self._module, name, value)
-        if name != "training":
+        if not isinstance(value, PLAIN):
             self._forget()
 
     def __delattr__(self, name: str) -> None:
@@ -242,7 +267,12 @@ class ORTModule(nn.Module):
         state = self.__dict__.copy()
         for name in ("_sessions", "_torch", "_told"):
             state[name] = type(state[name])()
+        del state["forward"]
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.forward = self._with_signature()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ORTModule:
         return type(self)(copy.deepcopy(self._module, memo), copy.copy(self._options))

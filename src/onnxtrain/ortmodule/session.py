@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onnxtrain.errors import OptionError
+from onnxtrain.errors import OptionError, ParameterError
 from onnxtrain.graph.prepare import prepare
 from onnxtrain.graph.walk import all_nodes, bodies_of
 from onnxtrain.kernels.library import default_registry
@@ -73,14 +73,17 @@ class Session:
         reached = reached_by(model.graph, wanted)
         form, found = TrainingForm(as_marked=True), []
         if wanted:
-            found = build_open_model(
-                model,
-                wrt=list(wanted),
-                outputs=different,
-                constant=set(names).difference(own),
-                form=form,
-                fusion=Fusion({}),
-            )
+            try:
+                found = build_open_model(
+                    model,
+                    wrt=list(wanted),
+                    outputs=different,
+                    constant=set(names).difference(own),
+                    form=form,
+                    fusion=Fusion({}),
+                )
+            except ParameterError:  # outputs depend on none of them: all is drawn, or detached
+                return cls.of(exported, [], device)
         else:
             set_outputs(model.graph, different)
             form(model)
@@ -106,6 +109,14 @@ class Session:
             found = _Step.apply(self, *tensors)
         else:
             found = self.program(*[t.detach() for t in tensors])
+        return [found[place] for place in self.outputs]
+
+    def tried(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Outputs as ``run`` gives them, without a backward pass and with other random numbers."""
+        if not self.wanted:
+            found = self.program(*tensors)
+        else:
+            found, _ = self.program.start(*tensors)
         return [found[place] for place in self.outputs]
 
     @functools.cached_property

@@ -39,8 +39,8 @@ def functions_as_nodes() -> Iterator[None]:
         try:
             results = plain(*args, **kwargs)
             if not isinstance(results, tuple):
-                return _node(cls, args, [results])[0]
-            return tuple(_node(cls, args, results))
+                return node_of(cls, args, [results])[0]
+            return tuple(node_of(cls, args, results))
         finally:
             within.pop()
 
@@ -51,7 +51,7 @@ def functions_as_nodes() -> Iterator[None]:
         function.apply = original  # type: ignore[method-assign]
 
 
-def _node(
+def node_of(
     cls: type[torch.autograd.Function], args: Sequence[Any], results: Sequence[Any]
 ) -> list[Tensor]:
     """A call of a function, as a node that has results like these."""
@@ -85,6 +85,18 @@ def _node(
         version=1,
     )
     return found
+
+
+@contextlib.contextmanager
+def unchecked_distributions() -> Iterator[None]:
+    """With: torch's distributions do not ask whether their parameters are valid ones."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 def detach_without_grad(module: fx.GraphModule) -> None:
