@@ -34,7 +34,7 @@ def one_of_several(groups: Groups, seed: int) -> dict[str, Tensor]:
 
 
 def test_several_processes() -> None:
-    first, second = run_world(2, one_of_several, 3, deadline=120)
+    first, second = run_world(2, one_of_several, 3, timeout=120, deadline=240)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     torch.manual_seed(3)
     alone = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.LazyLinear(2))

@@ -152,11 +152,11 @@ def test_reads_are_noted_and_nothing_is_left_behind() -> None:
     assert settings["0"]["p"] == 0.25 and settings["0"]["training"] is True
     assert settings["1"]["inplace"] is False and "p" not in settings["1"]
     assert nn.Dropout.__getattribute__ is before
-    assert not are_unchanged(module, settings)
+    assert not are_unchanged(dict(module.named_modules()), settings)
     module[0].p = 0.25
-    assert are_unchanged(module, settings)
+    assert are_unchanged(dict(module.named_modules()), settings)
     module[0].p = 0  # another type
-    assert not are_unchanged(module, settings)
+    assert not are_unchanged(dict(module.named_modules()), settings)
 
 
 def test_what_is_computed_once_and_kept_is_no_change() -> None:

@@ -7,8 +7,8 @@ import functools
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,8 @@ MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
 OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_told", "forward")
 """Attributes that are not those of the wrapped module."""
-T = TypeVar("T")
+Parts = Mapping[str, nn.Module]
+"""A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
 
 
@@ -88,55 +89,35 @@ class ORTModule(nn.Module):
         """What the module gives for these arguments."""
         if self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
             return self._module(*args, **kwargs)
+        parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
             layout, tensors = Layout.of((args, kwargs))
-            key = self._key(layout, tensors)
+            key = _key(parts.values(), layout, tensors)
         except FeedError as error:
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
             return self._module(*args, **kwargs)
         if key in self._torch:
             return self._module(*args, **kwargs)
-        session = self._session(key, layout, tensors)
+        session = self._session(key, parts, layout, tensors)
         if session is None:
             return self._module(*args, **kwargs)
-        return self._run(session, tensors)
-
-    def _run(self, session: Session, tensors: list[Tensor]) -> Any:
         exported = session.exported
-        found = session.run(self._inputs(session, tensors))
+        found = session.run(_inputs(session, parts, tensors))
         count = len(found) - len(exported.changed)
         with torch.no_grad():
             for name, value in zip(exported.changed, found[count:], strict=True):
                 self._module.get_buffer(name).copy_(value)
         return exported.results.filled(found[:count])
 
-    def _inputs(self, session: Session, tensors: list[Tensor]) -> list[Tensor]:
-        stored = self._stored(session.exported)
-        return [*tensors, *(stored[name] for name in session.inputs[len(tensors) :])]
-
-    def _is_as_in(self, exported: Exported) -> bool:
-        """Whether attributes of the module are as they were."""
-        return are_unchanged(self._module, exported.settings)
-
-    def _stored(self, exported: Exported) -> dict[str, Tensor]:
-        """Parameters and buffers by their names in the graph."""
-        return {name: _tensor(self._module, own) for name, own in exported.stored.items()}
-
-    def _key(self, layout: Layout, tensors: list[Tensor]) -> Hashable:
-        """What must be the same for an export to serve, but for sizes."""
-        grad = torch.is_grad_enabled()
-        trained = tuple(p.requires_grad for p in self._module.parameters()) if grad else ()
-        modes = tuple(module.training for module in self._module.modules())
-        kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
-        cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
-        return layout.key(), kinds, trained, modes, cast
-
-    def _session(self, key: Hashable, layout: Layout, tensors: list[Tensor]) -> Session | None:
+    def _session(
+        self, key: Hashable, parts: Parts, layout: Layout, tensors: list[Tensor]
+    ) -> Session | None:
         """A session that fits, made if there is none; None if torch has to run the module."""
         known = self._sessions.setdefault(key, [])
         for session in known:
             exported = session.exported
-            if symbols_fit(exported.shapes, tensors) and self._is_as_in(exported):
+            fits = symbols_fit(exported.shapes, tensors)
+            if fits and are_unchanged(parts, exported.settings):
                 return session
         if any(map(is_lazy, self._module.parameters())):
             return None  # torch makes them in this call
@@ -146,7 +127,7 @@ class ORTModule(nn.Module):
                     f"the module was called with arguments of more than {MOST} kinds\n"
                     "  give what changes with every call as tensors"
                 )
-            session = self._made(layout, tensors)
+            session = self._made(parts, layout, tensors)
         except OnnxTrainError as error:
             self._torch.add(key)
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL, error)
@@ -158,7 +139,7 @@ class ORTModule(nn.Module):
         known.append(session)
         return session
 
-    def _made(self, layout: Layout, tensors: list[Tensor]) -> Session:
+    def _made(self, parts: Parts, layout: Layout, tensors: list[Tensor]) -> Session:
         devices = {t.device for t in (*self._module.parameters(), *tensors)}
         if len(devices) > 1:
             raise OptionError(f"a module runs on one device, not on {', '.join(map(str, devices))}")
@@ -167,21 +148,12 @@ class ORTModule(nn.Module):
         if file := self._options.file("torch_exported", training):
             save_model(exported.model, file)
         device = next(iter(devices), torch.device("cpu"))
-        session = Session.of(exported, self._wanted(exported, tensors), device)
+        session = Session.of(exported, _wanted(exported, parts, tensors), device)
         if file := self._options.file("execution_model", training):
             save_model(session.model, file)
-        refuse_others(session, self._module, layout, self._inputs(session, tensors))
+        refuse_others(session, self._module, layout, _inputs(session, parts, tensors))
         _logger.info("exported for %s", [tuple(t.shape) for t in tensors])
         return session
-
-    def _wanted(self, exported: Exported, tensors: list[Tensor]) -> list[str]:
-        """Inputs of the graph that need a gradient."""
-        if not torch.is_grad_enabled():
-            return []
-        names = [str(value.name) for value in exported.model.graph.inputs]
-        given = [name for name, t in zip(names, tensors, strict=True) if t.requires_grad]
-        stored = self._stored(exported)
-        return [*given, *(name for name, tensor in stored.items() if tensor.requires_grad)]
 
     def _all_sessions(self) -> Iterator[Session]:
         return (session for known in self._sessions.values() for session in known)
@@ -290,8 +262,35 @@ def _shortly(error: Exception) -> str:
     return "\n".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:3]])
 
 
-def _tensor(module: nn.Module, name: str) -> Tensor:
+def _key(parts: Collection[nn.Module], layout: Layout, tensors: list[Tensor]) -> Hashable:
+    """What must be the same for an export to serve, but for sizes and attributes."""
+    grad = torch.is_grad_enabled()
+    owned = [p for part in parts for p in part._parameters.values() if p is not None]
+    trained = tuple(p.requires_grad for p in owned) if grad else ()
+    modes = tuple(part.training for part in parts)
+    kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
+    cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
+    return layout.key(), kinds, trained, modes, cast
+
+
+def _inputs(session: Session, parts: Parts, tensors: list[Tensor]) -> list[Tensor]:
+    """Arguments, then parameters and buffers, as a session takes them."""
+    stored = session.exported.stored
+    return [*tensors, *(_tensor(parts, stored[n]) for n in session.inputs[len(tensors) :])]
+
+
+def _wanted(exported: Exported, parts: Parts, tensors: list[Tensor]) -> list[str]:
+    """Inputs of the graph that need a gradient."""
+    if not torch.is_grad_enabled():
+        return []
+    names = [str(value.name) for value in exported.model.graph.inputs]
+    given = [name for name, t in zip(names, tensors, strict=True) if t.requires_grad]
+    stored = {name: _tensor(parts, own) for name, own in exported.stored.items()}
+    return [*given, *(name for name, tensor in stored.items() if tensor.requires_grad)]
+
+
+def _tensor(parts: Parts, name: str) -> Tensor:
     """A parameter or buffer by its name."""
     path, _, own = name.rpartition(".")
-    found: Tensor = getattr(module.get_submodule(path), own)
+    found: Tensor = getattr(parts[path], own)
     return found

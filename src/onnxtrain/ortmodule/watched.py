@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,12 +72,14 @@ def _is_stored(module: nn.Module, own: dict[str, Any], name: str) -> bool:
     return name in own or isinstance(inspect.getattr_static(type(module), name, ...), PLAIN)
 
 
-def are_unchanged(module: nn.Module, settings: Settings) -> bool:
-    """Whether attributes have the values that a module was exported with."""
+def are_unchanged(parts: Mapping[str, nn.Module], settings: Settings) -> bool:
+    """Whether modules, given by their paths, have the values that one was exported with."""
     for path, values in settings.items():
-        part = module.get_submodule(path)
-        if not all(_is_same(getattr(part, name, None), value) for name, value in values.items()):
-            return False
+        part = parts.get(path)
+        for name, value in values.items():
+            now = getattr(part, name, None)
+            if now is not value and not _is_same(now, value):
+                return False
     return True
 
 
