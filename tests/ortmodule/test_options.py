@@ -9,7 +9,7 @@ from torch import nn
 
 from onnxtrain.errors import OptionError
 from onnxtrain.ortmodule import DebugOptions, FallbackPolicy, LogLevel, ORTModule
-from onnxtrain.ortmodule.layout import Layout, symbols_fit
+from onnxtrain.ortmodule.layout import Layout, other_sizes, symbols_fit
 from onnxtrain.ortmodule.options import fallback_policy
 
 
@@ -71,3 +71,12 @@ def test_sizes_that_fit() -> None:
     assert symbols_fit(declared, [torch.ones(2, 3), torch.ones(2, 9)])
     assert not symbols_fit(declared, [torch.ones(2, 4), torch.ones(2, 9)])
     assert not symbols_fit(declared, [torch.ones(2, 3), torch.ones(5, 9)])
+
+
+def test_sizes_that_are_others() -> None:
+    declared = [["n", 3], [], ["n", "m", 2, 1]]
+    assert (
+        other_sizes(declared, [torch.ones(2, 3), torch.ones(()), torch.ones(5, 9, 2, 1)]) == set()
+    )
+    found = other_sizes(declared, [torch.ones(2, 4), torch.ones(()), torch.ones(2, 9, 3, 1)])
+    assert found == {(0, 1), (2, 2)}

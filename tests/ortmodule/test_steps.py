@@ -139,3 +139,23 @@ def test_autocast_is_part_of_what_is_exported() -> None:
     torch.testing.assert_close(found, expected)
     found.float().sum().backward()
     assert wrapped.weight.grad.dtype is torch.float32
+
+
+@pytest.mark.usefixtures("strict")
+def test_sizes_that_vary() -> None:
+    """Samples and words may from the beginning, what else does from its second size on."""
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1))
+    wrapped = ORTModule(copy.deepcopy(plain))
+    for count, size in (
+        (2, (8, 9)),
+        (5, (8, 9)),
+        (5, (8, 7)),
+        (3, (8, 11)),
+        (3, (6, 6)),
+        (4, (5, 9)),
+    ):
+        x = torch.randn(count, 3, *size)
+        torch.testing.assert_close(wrapped(x), plain(x))
+    shapes = [session.exported.shapes[0][2:] for session in wrapped._all_sessions()]
+    kinds = [[isinstance(size, int) for size in shape] for shape in shapes]
+    assert kinds == [[True, True], [True, False], [False, False]]

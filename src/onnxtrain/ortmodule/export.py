@@ -11,7 +11,7 @@ import dataclasses
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -40,6 +40,8 @@ from onnxtrain.ortmodule.watched import (
 
 PREFIX = "module."
 """Before the names of parameters and buffers in what is exported."""
+ALWAYS_FREE = 2
+"""Axes of tensors, samples and words, whose sizes may be others in the next call."""
 MOST_LEFT_OUT = 16
 """Operators without a translation that a module may call: each is found by one more try."""
 NOISY = ("torch", "torch.onnx", "torch.export", "torch.fx", "onnxscript")
@@ -121,8 +123,22 @@ def _size(dim: Any) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def export(module: nn.Module, layout: Layout, tensors: Sequence[Tensor]) -> Exported:
-    """Trace a call of a module; sizes may be others later unless the module fixes them.
+def export(
+    module: nn.Module,
+    layout: Layout,
+    tensors: Sequence[Tensor],
+    varying: Collection[tuple[int, int]] = (),
+) -> Exported:
+    """Trace a call of a module.
+
+    Sizes of the first two axes of each tensor may be others later, and those that have varied,
+    unless the module fixes them. Tracing a network of windows for images of any size takes minutes.
+
+    Args:
+        module: The module.
+        layout: That of its arguments.
+        tensors: Those in the arguments.
+        varying: Places of tensors, and axes of these, whose sizes have varied.
 
     Raises:
         GraphError: if a call does something else than to give results.
@@ -132,25 +148,35 @@ def export(module: nn.Module, layout: Layout, tensors: Sequence[Tensor]) -> Expo
     # attention in a graph lies in memory as that of plain products does, and so must this one
     with _quiet(), as_before(module), without_other_draws(), sdpa_kernel(SDPBackend.MATH):
         try:
-            return _exported(module, layout, tensors, torch.export.Dim.AUTO)
+            return _exported(module, layout, tensors, varying)
         except (GraphError, NoGradientError):
             raise
         except Exception:  # sizes that may be any are more than some modules can be traced for
-            return _exported(module, layout, tensors, torch.export.Dim.STATIC)
+            return _exported(module, layout, tensors, None)
 
 
-def _exported(module: nn.Module, layout: Layout, tensors: Sequence[Tensor], dim: Any) -> Exported:
+def _exported(
+    module: nn.Module,
+    layout: Layout,
+    tensors: Sequence[Tensor],
+    varying: Collection[tuple[int, int]] | None,
+) -> Exported:
+    """Trace with sizes that may vary, or with none."""
     results: list[Layout] = []
     flat = Flat(module, layout, results.append)
     detached = tuple(t.detach() for t in tensors)
-    sizes = tuple(dict.fromkeys(range(t.ndim), dim) for t in tensors)
+    fixed, free = torch.export.Dim.STATIC, torch.export.Dim.AUTO
+    sizes = [dict.fromkeys(range(t.ndim), fixed) for t in tensors]
+    if varying is not None:
+        for place, size in enumerate(sizes):
+            size.update({i: free for i in size if i < ALWAYS_FREE or (place, i) in varying})
     traced = functions_as_nodes(), draws_known_in_part(), unchecked_distributions()
     with contextlib.ExitStack() as stack:
         for each in traced:
             stack.enter_context(each)
         settings = stack.enter_context(reads_of(module))
         program = torch.export.export(
-            flat, detached, dynamic_shapes={"tensors": sizes}, strict=False
+            flat, detached, dynamic_shapes={"tensors": tuple(sizes)}, strict=False
         )
     _refuse_sparse(program.graph)
     detach_without_grad(program.graph_module)

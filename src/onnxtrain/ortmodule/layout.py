@@ -77,3 +77,15 @@ def symbols_fit(shapes: Sequence[Sequence[Any]], tensors: Sequence[torch.Tensor]
             if name.isidentifier() and sizes.setdefault(name, size) != size:
                 return False
     return True
+
+
+def other_sizes(
+    shapes: Sequence[Sequence[Any]], tensors: Sequence[torch.Tensor]
+) -> set[tuple[int, int]]:
+    """Which axes of which tensors have other sizes than those that were declared as numbers."""
+    return {
+        (place, axis)
+        for place, (shape, tensor) in enumerate(zip(shapes, tensors, strict=True))
+        for axis, (declared, size) in enumerate(zip(shape, tensor.shape, strict=True))
+        if isinstance(declared, int) and declared != size
+    }

@@ -18,7 +18,7 @@ from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
 from onnxtrain.formats.models import save_model
 from onnxtrain.ortmodule.compared import refuse_others
 from onnxtrain.ortmodule.export import Exported, export
-from onnxtrain.ortmodule.layout import PLAIN, Layout, symbols_fit
+from onnxtrain.ortmodule.layout import PLAIN, Layout, other_sizes, symbols_fit
 from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy, LogLevel, fallback_policy
 from onnxtrain.ortmodule.session import Session
 from onnxtrain.ortmodule.watched import are_unchanged
@@ -127,7 +127,7 @@ class ORTModule(nn.Module):
                     f"the module was called with arguments of more than {MOST} kinds\n"
                     "  give what changes with every call as tensors"
                 )
-            session = self._made(parts, layout, tensors)
+            session = self._made(parts, layout, tensors, known)
         except OnnxTrainError as error:
             self._torch.add(key)
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL, error)
@@ -139,12 +139,15 @@ class ORTModule(nn.Module):
         known.append(session)
         return session
 
-    def _made(self, parts: Parts, layout: Layout, tensors: list[Tensor]) -> Session:
+    def _made(
+        self, parts: Parts, layout: Layout, tensors: list[Tensor], known: list[Session]
+    ) -> Session:
         devices = {t.device for t in (*self._module.parameters(), *tensors)}
         if len(devices) > 1:
             raise OptionError(f"a module runs on one device, not on {', '.join(map(str, devices))}")
         training = self._module.training
-        exported = export(self._module, layout, tensors)
+        before = [other_sizes(session.exported.shapes, tensors) for session in known]
+        exported = export(self._module, layout, tensors, set[tuple[int, int]]().union(*before))
         if file := self._options.file("torch_exported", training):
             save_model(exported.model, file)
         device = next(iter(devices), torch.device("cpu"))
