@@ -58,6 +58,19 @@ def test_a_function_that_cannot_be_a_node_is_named() -> None:
         ORTModule(Calls())(rows(3))
 
 
+def counted(wrapped: ORTModule) -> list[Any]:
+    """What gets an entry from now on when the one session of a module runs."""
+    (session,) = wrapped._all_sessions()
+    run, runs = session.run, []
+
+    def noted(tensors: Any) -> Any:
+        runs.append(tensors)
+        return run(tensors)
+
+    session.run = noted
+    return runs
+
+
 def test_too_many_kinds_of_arguments_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxtrain.ortmodule.module.MOST", 1)
     wrapped, x = ORTModule(Convolutional()), images(2)
@@ -65,4 +78,19 @@ def test_too_many_kinds_of_arguments_are_left_to_torch(monkeypatch: pytest.Monke
         for scale in (1.0, 2.0, 3.0):
             wrapped(x, scale)
     assert len(told) == 1
-    assert len([*wrapped._all_sessions()]) == 1
+    runs = counted(wrapped)
+    wrapped(x, 1.0)
+    wrapped(x, 2.0)
+    assert len(runs) == 1, "what was exported serves as before"
+
+
+def test_a_failure_leaves_what_was_exported() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    wrapped, x = ORTModule(module), rows(3)
+    wrapped(x)
+    module[1].p = 1.0  # which no Dropout of ONNX has
+    with pytest.warns(UserWarning, match="ratio is 1.0"):
+        assert not wrapped(x).any()
+    module[1].p = 0.5
+    runs = counted(wrapped)
+    assert wrapped(x).any() and len(runs) == 1

@@ -96,8 +96,6 @@ class ORTModule(nn.Module):
         except FeedError as error:
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
             return self._module(*args, **kwargs)
-        if key in self._torch:
-            return self._module(*args, **kwargs)
         session = self._session(key, parts, layout, tensors)
         if session is None:
             return self._module(*args, **kwargs)
@@ -119,8 +117,8 @@ class ORTModule(nn.Module):
             fits = symbols_fit(exported.shapes, tensors)
             if fits and are_unchanged(parts, exported.settings):
                 return session
-        if any(map(is_lazy, self._module.parameters())):
-            return None  # torch makes them in this call
+        if key in self._torch or any(map(is_lazy, self._module.parameters())):
+            return None  # torch makes parameters that are lazy in this call
         try:
             if sum(1 for _ in self._all_sessions()) >= MOST:
                 raise OptionError(
