@@ -52,6 +52,25 @@ class TestStandsForTheModule:
         first.load_state_dict(second.state_dict())
         torch.testing.assert_close(first(x), second(x))
 
+    @pytest.mark.parametrize("assign", [False, True])
+    def test_weights_of_a_module_that_has_a_wrapped_one(self, assign: bool) -> None:
+        def made() -> nn.Module:
+            body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+            return nn.ModuleDict({"body": ORTModule(body), "head": ORTModule(nn.Linear(4, 2))})
+
+        first, second = made(), made()
+        second["body"](rows(3))
+        assert [*first.state_dict()][:2] == ["body.0.weight", "body.0.bias"]
+        assert not torch.equal(first["head"].weight, second["head"].weight)
+        first.load_state_dict(second.state_dict(), assign=assign)
+        torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+        x = rows(3)
+        expected, found = (m.eval()["head"](m["body"](x)) for m in (second, first))
+        torch.testing.assert_close(found, expected)
+        assert len([*first.modules()]) == 5
+        with pytest.raises(RuntimeError, match=r"size mismatch for body\.0\.weight"):
+            first.load_state_dict({**second.state_dict(), "body.0.weight": torch.ones(2, 2)})
+
     @pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
     def test_copies(self, again: Callable[[ORTModule], ORTModule]) -> None:
         wrapped, x = ORTModule(nn.Linear(4, 4)), rows(2)

@@ -65,6 +65,8 @@ class ORTModule(nn.Module):
         self._policy = fallback_policy()
         self._forget()
         del self.__dict__["training"]  # it is the module's
+        # a module that has this one loads into what it finds here
+        self._modules = module._modules
         self._module = module
         self.forward = self._with_signature()
 
@@ -218,6 +220,10 @@ class ORTModule(nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load into the module."""
         return self._module.load_state_dict(state_dict, *args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Load what the module has itself, for one that has this one; parts are loaded by torch."""
+        self._module._load_from_state_dict(*args, **kwargs)
 
     def apply(self, fn: Callable[[nn.Module], None]) -> ORTModule:
         """Call a function on the module and all in it; it is exported anew."""
