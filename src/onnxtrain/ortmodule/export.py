@@ -260,9 +260,11 @@ def as_before(module: nn.Module) -> Iterator[None]:
     """With: no random numbers of torch are drawn and buffers are left as they are, it seems."""
     devices = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    with torch.random.fork_rng(devices):
-        yield
-    with torch.no_grad():
-        for buffer, value in buffers:
-            if not torch.equal(buffer, value):
-                buffer.copy_(value)
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)

@@ -131,8 +131,9 @@ def _random_relu(  # type: ignore[no-untyped-def]
 ):
     """Negative numbers have a slope that is drawn for each, or the middle one."""
     op = _operators()
-    slope = op.RandomUniformLike(x, low=float(lower), high=float(upper))
-    if not training:
+    if training:
+        slope = op.RandomUniformLike(x, low=float(lower), high=float(upper))
+    else:
         slope = op.CastLike(op.Constant(value_float=(lower + upper) / 2), x)
     positive = op.Greater(x, op.CastLike(op.Constant(value_float=0.0), x))
     one = op.CastLike(op.Constant(value_float=1.0), x)
