@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 import torch
 
 import op_row
-from op_row import Row
+from op_row import Choice, Row
 
 PROCESSES = 8
 Family = Callable[[], Iterator[Row]]
 
 
-def compile_ahead(families: list[Family], processes: int = PROCESSES) -> None:
-    """Compile the peers of all rows; each process makes all rows and compiles some peers."""
+def compile_ahead(families: list[Family], chosen: Choice, processes: int = PROCESSES) -> None:
+    """Compile the peers of the chosen rows; each process makes all rows and compiles some peers."""
     start = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     workers = [
-        context.Process(target=_compile, args=(families, index, processes, op_row.DEVICE))
+        context.Process(target=_compile, args=(families, chosen, index, processes, op_row.DEVICE))
         for index in range(processes)
     ]
     for worker in workers:
@@ -30,9 +30,13 @@ def compile_ahead(families: list[Family], processes: int = PROCESSES) -> None:
     print(f"peers compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def _compile(families: list[Family], index: int, count: int, device: str) -> None:
-    op_row.DEVICE = device
-    op_row.compiled_share = index, count
+def _compile(families: list[Family], chosen: Choice, index: int, count: int, device: str) -> None:
+    op_row.DEVICE, op_row.COMPILING = device, True
+    number = 0
     for family in families:
-        for _ in family():
+        for row in family():
+            if row in chosen:
+                if number % count == index:
+                    row.compile()
+                number += 1
             torch.cuda.empty_cache()

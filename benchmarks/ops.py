@@ -10,7 +10,8 @@ Rows that were about as fast as their best peer when they were last saved can be
 in many turns: what one turn says of them is chance. Such a row is behind its peer if it is in more
 turns than chance would have it, however little it is.
 
-python benchmarks/ops.py [--save] [--only softmax loss] [--close] [--compile] [--device cpu]
+python benchmarks/ops.py [--save] [--only softmax loss] [--close] [--rows "Gelu .* bfloat16"]
+                         [--behind 3] [--compile] [--device cpu]
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from onnxtrain.kernels import fast
 from op_anchors import at_copies, geometric_mean, summary
 from op_compiled import compile_ahead
 from op_recorded import recorded
-from op_row import Call, Row
+from op_row import Call, Choice, Key, Row
 from op_rows import (
     bias_softmax_rows,
     gather_rows,
@@ -91,9 +92,14 @@ SHORT, IN_A_ROW, ROUNDS = 0.015, 32, 9
 """Milliseconds below which calls are replayed in a row, how many, and how often all are timed."""
 ABOUT, TURNS = 0.05, 15
 """How far from a peer's speed rows are close to it, and how often such are measured in turn."""
+TIMES = {
+    "turns ahead": ("ms", "peer ms"),
+    "turns ahead recorded": ("recorded ms", "peer recorded ms"),
+}
+"""Their columns with the times of ours and of the best peer."""
+KEY = "operator", "shape", "type"
 COUNTS = {"turns ahead": "called", "turns ahead recorded": "replayed"}
 """Columns with the turns in which ours took no longer than the best peer."""
-Key = tuple[str, ...]
 MEANS = {
     "times faster": "the best peer",
     "times torch": "torch's own operators",
@@ -131,18 +137,14 @@ def error(found: Any, true: Any) -> float:
     return max(((a.double() - b.double()).norm() / b.double().norm()).item() for a, b in pairs)
 
 
-def close_ones(rows: list[dict[str, str]]) -> set[Key]:
+def close_ones(rows: list[dict[str, str]]) -> frozenset[Key]:
     """Names, shapes and types of rows that were last about as fast as the best peer."""
     columns = "times faster", "times faster recorded"
-    return {
+    return frozenset(
         (row["operator"], row["shape"], row["type"])
-        for row in last_of_each(on_gpu(rows), "operator", "shape", "type")
+        for row in last_of_each(on_gpu(rows), *KEY)
         if any(abs(float(row[column]) - 1) <= ABOUT for column in columns if row.get(column))
-    }
-
-
-def key_of(row: Row) -> Key:
-    return row.name, row.shape, str(row.dtype).removeprefix("torch.")
+    )
 
 
 def measured(row: Row, speed: float, turns: int = 0) -> dict[str, Any]:
@@ -165,13 +167,13 @@ def measured(row: Row, speed: float, turns: int = 0) -> dict[str, Any]:
     # a host that is behind is part of the one, what torch sends before a replay of the other
     on_device = min(ours, again.get(OURS, ours))
     return {
-        **dict(zip(("operator", "shape", "type"), key_of(row), strict=True)),
+        **dict(zip(KEY, row.key, strict=True)),
         "MB moved": round(row.bytes / 1e6, 3),
-        "ms": round(ours, 4),
+        "ms": round(ours, 5),
         "of copy": round(row.bytes / (on_device * 1e-3) / speed, 3),
         "copy ms": round(copied(row.bytes), 4),
         "best peer": best,
-        "peer ms": round(times[best], 4),
+        "peer ms": round(times[best], 5),
         "times faster": ratio(times),
         "times torch": ratio(eager(times)),
         "host ms": "" if op_row.DEVICE == "cpu" else round(on_host(row.ours), 3),
@@ -200,8 +202,38 @@ def print_behind(rows: list[dict[str, Any]]) -> None:
         behind = [row for row in counted if is_behind(row[column], row["turns"])]
         print(f"{how}: {len(behind)} of {len(counted)} rows that were counted are behind a peer")
         for row in behind:
-            key = " ".join(row[name] for name in ("operator", "shape", "type"))
-            print(f"  {key}: ahead in {row[column]} of {row['turns']} turns")
+            print(f"  {_named(row)}: ahead in {row[column]} of {row['turns']} turns")
+
+
+def print_steadily_behind(rows: list[dict[str, str]], runs: int) -> None:
+    """Name the rows that were behind in each of so many last runs in which they were counted.
+
+    In one run a row may be behind for where its tensors lie, and ahead in the next.
+    """
+    every: dict[Key, list[dict[str, str]]] = {}
+    for row in on_gpu(rows):
+        if row.get("turns"):
+            every.setdefault(tuple(row[name] for name in KEY), []).append(row)
+    for column, how in COUNTS.items():
+        counted = [found[-runs:] for found in every.values() if len(found) >= runs]
+        counted = [last for last in counted if all(row[column] for row in last)]
+        behind = [
+            last
+            for last in counted
+            if all(is_behind(int(row[column]), int(row["turns"])) for row in last)
+        ]
+        print(f"{how}: {len(behind)} of {len(counted)} rows are behind a peer in all {runs} runs")
+        for last in behind:
+            ours, peers = ([float(row[name]) for row in last] for name in TIMES[column])
+            speed = min(peer / own for own, peer in zip(ours, peers, strict=True))
+            turns = ", ".join(row[column] for row in last)
+            print(
+                f"  {_named(last[0])}: ahead in {turns} turns, {speed:.4f} times its speed or more"
+            )
+
+
+def _named(row: dict[str, Any]) -> str:
+    return " ".join(row[name] for name in KEY)
 
 
 def best_peer(times: dict[str, float]) -> str:
@@ -255,27 +287,36 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--only", choices=FAMILIES, nargs="+", default=list(FAMILIES))
     parser.add_argument("--close", action="store_true", help="only those that peers come close to")
+    parser.add_argument("--rows", default="", help="only those in which this pattern is found")
+    parser.add_argument(
+        "--behind", type=int, metavar="RUNS", help="measure nothing: name rows behind in all runs"
+    )
     parser.add_argument("--compile", action="store_true", help="also peers by torch.compile")
     parser.add_argument("--device", choices=["cuda", "cpu"])
     args = parser.parse_args()
+    if args.behind:
+        print_steadily_behind(read("ops"), args.behind)
+        return
     if args.device == "cuda":
         needs_gpu()
     op_row.DEVICE = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    turns = TURNS if args.close or args.rows else 0
+    chosen = Choice(close_ones(read("ops")) if args.close else None, args.rows)
     if args.compile:
-        compile_ahead([FAMILIES[name] for name in args.only if name not in UNCOMPILED])
-        op_row.compiled_share = 0, 1
+        compile_ahead([FAMILIES[name] for name in args.only if name not in UNCOMPILED], chosen)
+        op_row.COMPILING = True
     torch.manual_seed(0)
     speed = copy_speed()
     print(f"copy: {speed / 1e12:.3g} TB/s")
     rows, wrong = [], []
-    close = close_ones(read("ops")) if args.close else None
     for name in args.only:
         found = []
         for row in FAMILIES[name]():
-            if close is not None and key_of(row) not in close:
+            if row not in chosen:
                 continue
+            row.compile()
             try:
-                found.append(measured(row, speed, 0 if close is None else TURNS))
+                found.append(measured(row, speed, turns))
             except WrongError as error:
                 wrong.append(str(error))
             else:
@@ -287,7 +328,7 @@ def main() -> None:
     if rows:
         print(table(rows))
         print_means(rows)
-    if close is not None:
+    if turns:
         print_behind(rows)
     if wrong:
         sys.exit("\n".join(["wrong results:", *wrong]))
