@@ -20,7 +20,8 @@ from onnxtrain.kernels.fast.softmax_steps import finite, raised
 
 TOGETHER = 1024
 """Elements of a program with several rows."""
-PER_THREAD = 16
+PER_THREAD, OF_A_GRADIENT = 16, {2: 16, 4: 4}
+"""Elements of a thread, and by the bytes of one in the gradient of a dropout."""
 ALONE = {2: (1024, 32), 4: (512, 16)}
 """Both without a dropout, by the bytes of an element."""
 
@@ -194,7 +195,8 @@ def bias_softmax_dropout(
 def softmax_dropout_grad(dy: Tensor, mask: Tensor, y: Tensor, rate: float) -> Tensor:
     """dX = y·(d - Σ y·d) along rows, with d = dY / (1 - rate) where the mask is true, else 0."""
     dx, (rows, columns) = torch.empty_like(dy), dy.shape
-    together, groups, group, threads = _plan(dy)
+    together, groups, group, _ = _plan(dy)
+    threads = warps(together * groups * group, OF_A_GRADIENT[dy.dtype.itemsize])
     _backward[(cdiv(rows, together),)](
         dx,
         dy,

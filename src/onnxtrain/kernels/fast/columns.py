@@ -45,7 +45,7 @@ class Launch:
 
 LAUNCHES = {2: Launch(128, 64, 4, 8, 1), 4: Launch(256, 32, 4, 12, 1)}
 """By the bytes of an element."""
-FEW, FEW_LAUNCH = 1 << 24, Launch(128, 64, 4, 2, 5)
+FEW, FEW_LAUNCH = 1 << 24, Launch(128, 64, 2, 2, 5)
 """Elements of 16 bits up to which fewer programs wait less for each other, and these."""
 KNOWN = 16
 """Where rows of a multiple of so many elements begin is known to the compiler."""

@@ -27,8 +27,8 @@ from onnxtrain.kernels.rehearsal import rehearsing
 
 GROUPS, WARPS = 128, 4
 """Groups of elements of a program, one for each thread, and its warps."""
-FEW, SMALL_BLOCK, SMALL_GROUP = 1 << 18, 512, 4
-"""Elements of a small gradient; of such a one those of a program and of a thread."""
+FEW, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 2048, 4, 16
+"""Elements of a small gradient; of such a one those of a program and of a thread, and warps."""
 ROUNDS = 7
 """Rounds of Philox for masks without a seed."""
 HALVES = True
@@ -309,8 +309,11 @@ def draws(seed: int, block: int) -> list[int]:
 def drop_grad(dy: Tensor, mask: Tensor, rate: float, out: Tensor | None = None) -> Tensor:
     """dx = dy / (1 - rate) where the mask, of truth values or packed, is true, else 0."""
     dx, count = torch.empty_like(dy) if out is None else out, dy.numel()
-    wide = 16 // dy.dtype.itemsize
-    group, block = (SMALL_GROUP, SMALL_BLOCK) if count <= FEW else (wide, wide * GROUPS)
+    if count <= FEW:
+        group, block, warps = SMALL_GROUP, SMALL_BLOCK, SMALL_WARPS
+    else:
+        group = 16 // dy.dtype.itemsize
+        block, warps = group * GROUPS, WARPS
     _grad[(cdiv(count, block),)](
         dx,
         dy,
@@ -321,6 +324,6 @@ def drop_grad(dy: Tensor, mask: Tensor, rate: float, out: Tensor | None = None) 
         whole_blocks(count, block),
         group,
         block,
-        num_warps=WARPS,
+        num_warps=warps,
     )
     return dx

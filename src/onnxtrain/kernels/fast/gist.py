@@ -21,6 +21,8 @@ of bits apart, and warps of each."""
 FEW = 1 << 16
 """Groups up to which a tensor is small."""
 GROUP = tl.constexpr(8)
+READ_ONCE = "evict_first"
+"""How bytes are read of which many become float32 numbers: what is written takes all the cache."""
 BLOCK = {1: 2048, 2: 1024, 4: 512}
 """Elements of a program that takes them one by one, by the bytes of one that it writes."""
 FEW_ELEMENTS, SMALL_BLOCK, SMALL_GROUP, SMALL_WARPS = 1 << 18, 2048, 2, 16
@@ -60,12 +62,22 @@ def _of_byte(code):
 
 @Early
 @triton.jit
-def _each(out, x, count, HOW: tl.constexpr, WHOLE: tl.constexpr, G: tl.constexpr, B: tl.constexpr):
+def _each(
+    out,
+    x,
+    count,
+    HOW: tl.constexpr,
+    KEPT: tl.constexpr,
+    WHOLE: tl.constexpr,
+    G: tl.constexpr,
+    B: tl.constexpr,
+):
     wait()
     first = tl.program_id(0) * B if WHOLE else tl.program_id(0).to(tl.int64) * B
     at = (tl.arange(0, B // G) * G)[:, None] + tl.arange(0, G)[None, :]
     there = None if WHOLE else at < count - first
-    value = tl.load(x + first + at) if WHOLE else tl.load(x + first + at, there, 0)
+    other = None if WHOLE else 0
+    value = tl.load(x + first + at, there, other, eviction_policy=KEPT)
     if HOW == "positive":
         value = value > 0
     elif HOW == "to byte":
@@ -193,10 +205,10 @@ def _codes_at_once(value, shared):
 
 @Early
 @triton.jit
-def _unpack_msfp15(out, x, groups, WHOLE: tl.constexpr, B: tl.constexpr):
+def _unpack_msfp15(out, x, groups, KEPT: tl.constexpr, WHOLE: tl.constexpr, B: tl.constexpr):
     wait()
     _, at, _, there = _places(groups, WHOLE, B)
-    codes = tl.load(x + at, there, 0).to(tl.int32)
+    codes = tl.load(x + at, there, 0, eviction_policy=KEPT).to(tl.int32)
     shared = tl.sum((codes & 128) << tl.arange(0, GROUP)[None, :], 1)[:, None] >> 7
     # 2^(s-132) as two factors: by itself it may be too small for float32, and would be rounded
     half = shared >> 1
@@ -236,7 +248,7 @@ def pack_msfp15(x: Tensor) -> Tensor:
 def unpack_msfp15(x: Tensor, dtype: torch.dtype) -> Tensor:
     """What such bytes stand for."""
     out = torch.empty_like(x, dtype=dtype)
-    return _launched(_unpack_msfp15, out, x, x.numel() // 8)
+    return _launched(_unpack_msfp15, out, x, x.numel() // 8, FEW_GROUPS, _kept(out, x))
 
 
 def positive(x: Tensor) -> Tensor:
@@ -269,17 +281,24 @@ def _one_by_one(out: Tensor, x: Tensor, how: str) -> Tensor:
     if count <= FEW_ELEMENTS:
         group, block, warps = SMALL_GROUP, SMALL_BLOCK, SMALL_WARPS
     else:
-        group, block, warps = 16 // max(x.dtype.itemsize, of), BLOCK[of], WARPS
+        group = GROUP.value if of == 1 else 16 // max(x.dtype.itemsize, of)
+        block, warps = BLOCK[of], WARPS
     cut = (whole_blocks(count, block), group, block)
-    _each[(cdiv(count, block),)](out, x, count, how, *cut, num_warps=warps)
+    _each[(cdiv(count, block),)](out, x, count, how, _kept(out, x), *cut, num_warps=warps)
     return out
 
 
+def _kept(out: Tensor, x: Tensor) -> str:
+    """How x stays in the cache when it is decoded."""
+    grows = out.dtype.itemsize == 4 * x.dtype.itemsize
+    return READ_ONCE if grows and x.numel() > FEW_ELEMENTS else ""
+
+
 def _launched(
-    kernel: Compiled, out: Tensor, x: Tensor, groups: int, few: int = FEW_GROUPS
+    kernel: Compiled, out: Tensor, x: Tensor, groups: int, few: int = FEW_GROUPS, *more: str
 ) -> Tensor:
     number = max(out.dtype.itemsize, x.dtype.itemsize)
     block = few if groups <= FEW else GROUPS[number]
     cut = whole_blocks(groups * 8, block * 8), block
-    kernel[(cdiv(groups, block),)](out, x, groups, *cut, num_warps=WARPS)
+    kernel[(cdiv(groups, block),)](out, x, groups, *more, *cut, num_warps=WARPS)
     return out

@@ -265,7 +265,7 @@ def normalize(
     if size == 4 and width >= TWICE and skip is None:
         blocks = (centred, shift is not None, width, BLOCK)
         _normalize_twice[(rows,)](*given[:6], columns, epsilon, *blocks, num_warps=BLOCK_WARPS)
-    elif _is_for_warps(rows, columns, size, *flags[:2]):
+    elif _is_for_warps(rows, columns, *flags[:2]):
         lanes = min(width, LANES * VECTOR // size)
         chunks = x.numel() + width >= 1 << 31, lanes, cdiv(columns, lanes)
         count = 2 if centred and columns > OF_TWO else 1
@@ -279,8 +279,8 @@ def normalize(
     return Normalized(y, mean, inverse, total)
 
 
-def _is_for_warps(rows: int, columns: int, size: int, centred: bool, skips: bool) -> bool:
+def _is_for_warps(rows: int, columns: int, centred: bool, skips: bool) -> bool:
     """Whether a warp has a row: of few, and where others would have idle lanes and little to do."""
     width = power(columns)
-    idle = columns < width and size == 2 and not centred and not skips
+    idle = columns < width and not centred and not skips
     return width <= BY_WARPS and (rows * width <= FEW or idle)

@@ -53,10 +53,10 @@ from onnxtrain.kernels.fast.softmax_steps import (
 TOGETHER = {2: 4096, 4: 2048}
 """Elements of a program with several rows, by the bytes of one; of long rows' parts, and tiles."""
 PER_THREAD = 16
-SHORT_ROW = 128
-"""Elements of rows of which half as many go together, in float32."""
-ALONE = 1024
-"""Elements of rows of which a program has one."""
+SHORTEST_ROW, SHORT_ROW = 16, 128
+"""Elements of rows of which a quarter and half as many go together, in float32."""
+ALONE, PAIR = 1024, 2048
+"""Elements of rows of which a program has one, and bytes of those of which it has two."""
 PART = 8192
 LONGEST_ROW = 1 << 20
 TILE = 32768
@@ -202,8 +202,13 @@ def softmax(x: Tensor, axis: int, *, log: bool) -> Tensor:
 def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps."""
     part = row_part(size, PART)
-    share = 2 if of == 4 and part <= SHORT_ROW else 1
-    together = 1 if part >= ALONE else spread(TOGETHER[of] // (part * share), rows)
+    share = 1
+    if of == 4 and part <= SHORT_ROW:
+        share = 4 if part <= SHORTEST_ROW else 2
+    if part >= ALONE:
+        together = spread(2 if part * of <= PAIR else 1, rows)
+    else:
+        together = spread(TOGETHER[of] // (part * share), rows)
     return part, together, warps(part * together, PER_THREAD // share)
 
 

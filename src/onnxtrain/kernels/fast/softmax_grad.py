@@ -44,9 +44,9 @@ from onnxtrain.kernels.fast.softmax_steps import grad_of, grad_term
 TOGETHER = 1024
 """Elements of a program with several rows, of long rows' parts, and tiles by the bytes of one."""
 PER_THREAD = 8
-OF_A_WARP, FEW_ROWS = 128, 1 << 14
-"""Elements of 2 bytes of rows that are a warp's, which sums several of them side by side; not of so
-few rows that all programs of four warps run at once."""
+OF_A_WARP, FEW_ROWS = {(128, 2): 8, (16, 4): 32}, 1 << 14
+"""Rows that are one warp's, which sums them side by side, by their elements and the bytes of one;
+not of so few rows that all programs of four warps run at once."""
 PART = 8192
 LONGEST_PART = {2: 16384, 4: 8192}
 PART_WARPS = 4
@@ -182,9 +182,10 @@ def softmax_grad(dy: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 def _rows_together(rows: int, size: int, of: int) -> tuple[int, int, int]:
     """Elements of a row of one program, rows of one, and its warps; of so many bytes each."""
     part = row_part(size, PART)
+    if rows > FEW_ROWS and (part, of) in OF_A_WARP:
+        return part, OF_A_WARP[part, of], 1
     together = spread(max(1, TOGETHER // part), rows)
-    alone = part == OF_A_WARP and of == 2 and rows > FEW_ROWS
-    return part, together, 1 if alone else warps(part * together, PER_THREAD)
+    return part, together, warps(part * together, PER_THREAD)
 
 
 def _last_axis(dx: Tensor, dy: Tensor, y: Tensor, size: int, log: bool) -> None:
