@@ -66,6 +66,7 @@ def fit(
     batch_norm: options.BatchNorm = options.BatchNormMode.train,
     dropout: options.Dropout = True,
     precision: options.Precision = options.PrecisionName.fp32,
+    recompute: options.Recompute = options.RecomputeWay.none,
     device: options.Device = None,
     processes: options.Processes = None,
     seed: options.Seed = 0,

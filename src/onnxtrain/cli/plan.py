@@ -29,6 +29,7 @@ def plan(
     ] = None,
     optimizer: Annotated[str, typer.Option(help="adamw, adam, lamb, sgd or momentum.")] = "adamw",
     precision: options.Precision = options.PrecisionName.fp32,
+    recompute: options.Recompute = options.RecomputeWay.none,
     memory: Annotated[
         bool, typer.Option("--memory", help="Bytes alive after each call, and the peak.")
     ] = False,
@@ -45,6 +46,8 @@ def plan(
         raise OnnxTrainError("--training and --loss belong together: give both or none")
     if loss is None and precision is not options.PrecisionName.fp32:
         raise OnnxTrainError("--precision is that of a training step: give --training and --loss")
+    if loss is None and recompute is not options.RecomputeWay.none:
+        raise OnnxTrainError("--recompute is that of a training step: give --training and --loss")
     provider = provider_of(device)
     loaded = load_source(model).model if training else load_model(model)
     _set_dimensions(loaded, dimensions or [])
@@ -53,7 +56,7 @@ def plan(
     else:
         made = _training(loaded, loss, optimizer, precision.value)
     for item in made:
-        _print(item, provider, memory)
+        _print(item, provider, memory, recompute.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _training(original: ir.Model, loss: str, optimizer: str, precision: str) -> 
     ]
 
 
-def _print(item: Planned, provider: Provider, memory: bool) -> None:
+def _print(item: Planned, provider: Provider, memory: bool, again: str) -> None:
     from onnxtrain.cli.console import grouped, say
     from onnxtrain.cli.sizes import Sizes
     from onnxtrain.kernels.library import default_registry
@@ -159,16 +162,21 @@ def _print(item: Planned, provider: Provider, memory: bool) -> None:
     from onnxtrain.runtime.lower import LowerOptions
     from onnxtrain.runtime.ready import planned
     from onnxtrain.transforms.backward import join
+    from onnxtrain.transforms.recompute import recompute
     from onnxtrain.types import CUDA
 
+    twice = 0
     if item.state:
         join(item.model, on_gpu=provider is CUDA, compiled=provider is CUDA)
+        twice = recompute(item.model, None if again == "none" else again)
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
     for note in item.notes:
         say(f"# {note}")
     if provider is CUDA and (item.state or item.updates):
         say(f"# {_recorded(item, made)}")
+    if twice:
+        say(f"# {twice} nodes of the forward pass are computed again in the backward pass")
     if chains := sum(step.kernel.op == "Elementwise" for step in made.block.steps):
         say(f"# kernels are generated for {chains} chains of elementwise operators")
     sizes = Sizes(item.model, made)

@@ -19,13 +19,19 @@ from onnxtrain.formats.models import save_model
 from onnxtrain.ortmodule.compared import refuse_others
 from onnxtrain.ortmodule.export import Exported, export
 from onnxtrain.ortmodule.layout import PLAIN, Layout, other_sizes, symbols_fit
-from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy, LogLevel, fallback_policy
+from onnxtrain.ortmodule.options import (
+    DebugOptions,
+    FallbackPolicy,
+    LogLevel,
+    fallback_policy,
+    recomputed,
+)
 from onnxtrain.ortmodule.session import Session
 from onnxtrain.ortmodule.watched import are_unchanged
 
 MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
-OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_told", "forward")
+OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_again", "_told", "forward")
 """Attributes that are not those of the wrapped module."""
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
@@ -62,7 +68,7 @@ class ORTModule(nn.Module):
         super().__init__()
         self._options = debug_options or DebugOptions()
         _logger.setLevel(self._options.logging_level)
-        self._policy = fallback_policy()
+        self._policy, self._again = fallback_policy(), recomputed()
         self._forget()
         del self.__dict__["training"]  # it is the module's
         # a module that has this one loads into what it finds here
@@ -151,7 +157,8 @@ class ORTModule(nn.Module):
         if file := self._options.file("torch_exported", training):
             save_model(exported.model, file)
         device = next(iter(devices), torch.device("cpu"))
-        session = Session.of(exported, _wanted(exported, parts, tensors), device)
+        wanted = _wanted(exported, parts, tensors)
+        session = Session.of(exported, wanted, device, self._again)
         if file := self._options.file("execution_model", training):
             save_model(session.model, file)
         refuse_others(session, self._module, layout, _inputs(session, parts, tensors))

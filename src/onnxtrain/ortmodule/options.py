@@ -10,6 +10,7 @@ import pathlib
 from typing import TypeVar
 
 from onnxtrain.errors import OptionError
+from onnxtrain.transforms.recompute import LAYERS
 
 
 class LogLevel(enum.IntEnum):
@@ -55,6 +56,10 @@ USUAL = (
 )
 
 
+MEMORY_LEVELS = {"0": None, "1": LAYERS, "2": LAYERS}
+"""What is computed again. Onnxruntime's 2 also rounds what layers begin with; here that is kept."""
+
+
 @dataclasses.dataclass
 class DebugOptions:
     """Options of an ORTModule; variables of the environment come first.
@@ -98,6 +103,16 @@ class DebugOptions:
 def fallback_policy() -> FallbackPolicy:
     """The policy of ``ORTMODULE_FALLBACK_POLICY``, or the usual one."""
     return _named(FallbackPolicy, "ORTMODULE_FALLBACK_POLICY", USUAL)
+
+
+def recomputed() -> str | None:
+    """What ``ORTMODULE_MEMORY_OPT_LEVEL`` asks to be computed again in the backward pass."""
+    text = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL") or "0"
+    if text not in MEMORY_LEVELS:
+        raise OptionError(
+            f"ORTMODULE_MEMORY_OPT_LEVEL is '{text}'\n  have  {', '.join(MEMORY_LEVELS)}"
+        )
+    return MEMORY_LEVELS[text]
 
 
 T = TypeVar("T", LogLevel, FallbackPolicy)

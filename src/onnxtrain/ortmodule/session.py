@@ -25,6 +25,7 @@ from onnxtrain.runtime.ready import planned
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.mode import TrainingForm
+from onnxtrain.transforms.recompute import recompute
 from onnxtrain.transforms.training_graph import (
     build_open_model,
     initializers_as_constants,
@@ -57,8 +58,16 @@ class Session:
     reached: list[set[str]]
 
     @classmethod
-    def of(cls, exported: Exported, wanted: Collection[str], device: torch.device) -> Session:
+    def of(
+        cls,
+        exported: Exported,
+        wanted: Collection[str],
+        device: torch.device,
+        again: str | None = None,
+    ) -> Session:
         """Plan a module; with gradients of those inputs that are wanted.
+
+        What the backward pass computes ``again`` is one of ``transforms.recompute.WAYS``.
 
         Raises:
             OnnxTrainError: if an operator has no kernel or no gradient.
@@ -89,6 +98,7 @@ class Session:
             form(model)
         on_gpu = device.type == "cuda"
         join(model, on_gpu=on_gpu, compiled=on_gpu)
+        recompute(model, again, wanted)
         plan = planned(model, default_registry(), LowerOptions(CUDA if on_gpu else CPU))
         keep_freed(device)
         program = Program(plan, device, seed=0)

@@ -61,6 +61,8 @@ class SessionOptions:
         capture: Training steps on a CUDA device are recorded and replayed where that is possible.
         compiled: Kernels are generated for chains of elementwise operators in training steps;
             None: on a CUDA device.
+        recompute: What the backward pass of a training step computes again instead of keeping it:
+            ``cheap``, ``layers``, or None; see ``transforms.recompute``.
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
@@ -86,6 +88,7 @@ class SessionOptions:
     groups: Groups | None = None
     capture: bool = True
     compiled: bool | None = None
+    recompute: str | None = None
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL

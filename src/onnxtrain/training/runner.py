@@ -24,6 +24,7 @@ from onnxtrain.training.targets import Targets, target_names
 from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
+from onnxtrain.transforms.recompute import recompute
 from onnxtrain.transforms.shared_statistics import read_at_their_source
 from onnxtrain.transforms.training_graph import (
     BUFFER_SUFFIX,
@@ -96,6 +97,7 @@ class Runner:
         compiled = on_gpu if options.compiled is None else options.compiled
         read_at_their_source(model)
         join(model, on_gpu=on_gpu, compiled=compiled)
+        recompute(model, options.recompute)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
         self.plan = planned(model, default_registry(), lowering, state=state)

@@ -76,6 +76,8 @@ class Trainer:
             skipped.
         fuse: Whether nodes that together are one operator are trained as that operator; the model
             that is saved keeps its nodes.
+        recompute: What the backward pass computes again, to keep less: ``cheap`` (what takes hardly
+            any time), ``layers`` (all but what they begin with), or None.
         groups: Other processes that train the same model, each on its share of every batch; see
             ``distributed.torch_groups.connect``. All of them must call the same methods.
     """
@@ -101,6 +103,7 @@ class Trainer:
         precision: str = "fp32",
         loss_scale: Scaling = "auto",
         fuse: bool = True,
+        recompute: str | None = None,
         groups: Groups | None = None,
     ) -> None:
         check_options(batch_norm, lora, groups, clip_grad_norm, lr=lr, weight_decay=weight_decay)
@@ -122,7 +125,6 @@ class Trainer:
         writable = weight_names(self._original)
         decisions, required = decided(working, trainable, self._outputs, writable, outputs)
         trained = [d.name for d in decisions if d.trained]
-        compute = computed_in(working, trained, precision)
         moving = [d.name for d in decisions if d.statistic and batch_norm == "train"]
         self._moving = [name for name in moving if name in writable]
         self._masters = Masters.of(working, trained)
@@ -135,7 +137,7 @@ class Trainer:
             form=TrainingForm(batch_norm == "train", dropout),
             split=self._torch_loss is not None,
             required=required,
-            compute=compute,
+            compute=computed_in(working, trained, precision),
             scaled=scaling is not None,
             fuse=fuse,
         )
@@ -152,6 +154,7 @@ class Trainer:
                 use_deterministic_compute=deterministic,
                 seed=seed if self.shares is None else self.shares.seed(seed),
                 groups=groups,
+                recompute=recompute,
             ),
             scaling,
             built=True,

@@ -57,6 +57,7 @@ class Run:
     batch_norm: str
     dropout: bool
     precision: str
+    recompute: str
     device: str | None
     seed: int
     deterministic: bool
@@ -98,7 +99,7 @@ def asked(options: Mapping[str, Any]) -> Run:
         OnnxTrainError: if an option cannot be understood or contradicts another.
     """
     given = dict(options)
-    for name in ("schedule", "keep", "batch_norm", "missing", "precision"):
+    for name in ("schedule", "keep", "batch_norm", "missing", "precision", "recompute"):
         given[name] = getattr(given[name], "value", given[name])
     for name in ("trainable", "freeze", "metric", "output", "ignore"):
         given[name] = list(given[name] or [])

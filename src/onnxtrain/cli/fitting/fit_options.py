@@ -45,6 +45,14 @@ class PrecisionName(str, enum.Enum):
     fp16 = "fp16"
 
 
+class RecomputeWay(str, enum.Enum):
+    """What the backward pass computes again."""
+
+    none = "none"
+    cheap = "cheap"
+    layers = "layers"
+
+
 class Keep(str, enum.Enum):
     """Which weights are written."""
 
@@ -176,6 +184,9 @@ BatchNorm = Annotated[
 ]
 Dropout = Annotated[bool, typer.Option(help="Let Dropout drop values in training.")]
 Precision = Annotated[PrecisionName, typer.Option(help="Compute in 16 bits; weights stay float32.")]
+Recompute = Annotated[
+    RecomputeWay, typer.Option(help="Compute values again instead of keeping them: less memory.")
+]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Share every batch among N processes, each on a GPU if there are."),

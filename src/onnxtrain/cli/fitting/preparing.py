@@ -104,6 +104,7 @@ def trainer_of(asked: Run, aim: Goal, ranks: Ranks) -> Trainer:
         batch_norm=asked.batch_norm,
         dropout=asked.dropout,
         precision=asked.precision,
+        recompute=None if asked.recompute == "none" else asked.recompute,
         seed=asked.seed,
         deterministic=asked.deterministic,
         groups=ranks.groups,
