@@ -1,6 +1,11 @@
 """The most bytes that are alive in a training step, against torch eager.
 
+Values may be computed again instead of being kept (``recompute``), which takes time: so steps are
+timed, too.
+
 python benchmarks/memory.py [--device cuda] [--only bert llama] [--small] [--save]
+
+``--only`` without a name measures small models and none of the nine.
 
 Both do the same: forward, backward and AdamW on one batch, after a first step that makes what is
 kept. Counted are weights, gradients, moments and everything that a step allocates; on the CPU by
@@ -11,20 +16,33 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import gc
+import statistics
+import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 from onnxtrain import Trainer
+from onnxtrain.transforms.recompute import WAYS
 from report import append, table
-from steps import MODELS, export
+from steps import MODELS as SPINE
+from steps import Encoder, export
 from whole import NAMES, example
 
 Step = Callable[[], object]
-Pair = tuple[Callable[[], Step], Callable[[], Step]]
-"""Makes our step, and torch's."""
+Pair = tuple[Callable[[str | None], Step], Callable[[], Step]]
+"""Makes our step, by what is computed again, and torch's."""
+MODELS = {
+    **SPINE,
+    "transformer 12 x 256, T128, B32": (
+        lambda: Encoder(layers=12),
+        lambda: torch.randint(0, 1000, (32, 128)),
+    ),
+}
+TIMED = 7
 LENGTH = 128
 MEASURED = "measured step"
 
@@ -86,15 +104,15 @@ def torch_step(module, inputs, labels, loss, device: str) -> Step:
 
 
 def spine(name: str, device: str) -> Pair:
-    """One of the three models of ``steps.py``."""
+    """One of the three models of ``steps.py``, or a deeper one."""
     torch.manual_seed(0)
     make, inputs = MODELS[name]
     module, x = make(), inputs()
     model = export(module, x)
     x, labels = x.to(device), torch.randint(0, 10, (len(x),)).to(device)
 
-    def ours() -> Step:
-        trainer = Trainer(model, loss="cross_entropy", lr=1e-4, device=device)
+    def ours(way: str | None) -> Step:
+        trainer = Trainer(model, loss="cross_entropy", lr=1e-4, device=device, recompute=way)
         return lambda: trainer.step({"x": x, "labels": labels})
 
     class Named(torch.nn.Module):
@@ -119,9 +137,13 @@ def whole(name: str, device: str, large: bool, samples: int) -> Pair:
     def loss(result, labels: torch.Tensor) -> torch.Tensor:
         return found.loss(result if isinstance(result, torch.Tensor) else result.logits, labels)
 
-    def ours() -> Step:
+    def ours(way: str | None) -> Step:
         trainer = Trainer(
-            found.model, loss=lambda o, b: loss(o["scores"], b["labels"]), lr=1e-4, device=device
+            found.model,
+            loss=lambda o, b: loss(o["scores"], b["labels"]),
+            lr=1e-4,
+            device=device,
+            recompute=way,
         )
         return lambda: trainer.step({**inputs, "labels": labels})
 
@@ -130,29 +152,47 @@ def whole(name: str, device: str, large: bool, samples: int) -> Pair:
 
 def measure(name: str, pair: Pair, device: str) -> dict[str, object]:
     peak = peak_on_cuda if device == "cuda" else peak_on_cpu
-    ours, theirs = (peak(make) / 2**20 for make in pair)
+    make, torchs = pair
+    makes = {way: functools.partial(make, way) for way in (None, *WAYS)}
+    peaks = {way: peak(of) / 2**20 for way, of in makes.items()}
+    times = {way: milliseconds(of(), device) for way, of in makes.items()}
+    theirs = peak(torchs) / 2**20
     return {
         "model": name,
         "on": device,
-        "onnxtrain MiB": ours,
+        "onnxtrain MiB": peaks[None],
         "torch eager MiB": theirs,
-        "ratio": ours / theirs,
+        "ratio": peaks[None] / theirs,
+        "ms": times[None],
+        **{f"{way} MiB": peaks[way] for way in WAYS},
+        **{f"{way} ms": times[way] for way in WAYS},
     }
+
+
+def milliseconds(step: Step, device: str) -> float:
+    """The median of some steps, after a first one."""
+    found = []
+    for _ in range(TIMED + 1):
+        start = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        found.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(found[1:])
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    arguments.add_argument("--only", nargs="+", choices=NAMES, help="of the nine; and no other")
+    arguments.add_argument("--only", nargs="*", choices=NAMES, help="of the nine, if any")
     arguments.add_argument("--samples", type=int, default=8)
     arguments.add_argument("--small", action="store_true", help="the nine in the tests' sizes")
     arguments.add_argument("--save", action="store_true", help="append to results/memory.csv")
     options = arguments.parse_args()
     device, large = options.device, not options.small
+    names = NAMES if options.only is None else options.only
     rows = [measure(n, spine(n, device), device) for n in ([] if options.only else MODELS)]
-    rows += [
-        measure(n, whole(n, device, large, options.samples), device) for n in options.only or NAMES
-    ]
+    rows += [measure(n, whole(n, device, large, options.samples), device) for n in names]
     print(table(rows))
     if options.save:
         print(append("memory", rows, options.device))

@@ -51,13 +51,13 @@ class Cnn(nn.Module):
 
 
 class Encoder(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 4) -> None:
         super().__init__()
         self.tokens = nn.Embedding(1000, 256)
         layer = nn.TransformerEncoderLayer(
             256, 4, 1024, dropout=0.0, activation="gelu", batch_first=True
         )
-        self.layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(256, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

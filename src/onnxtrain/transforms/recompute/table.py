@@ -52,6 +52,10 @@ _PRODUCTS = {
 """What takes time, and is only computed again with the layer that it is in."""
 
 
+_NORMALIZED = {(MS, "BatchNormInternal"), (OWN, "BatchNormRelu"), (OWN, "BatchNormAddRelu")}
+"""Of the statistics of a batch, which are the fourth and fifth of what they give."""
+
+
 class Twin(NamedTuple):
     """What computes a value again: an operator, its inputs, and attributes of the first one."""
 
@@ -96,13 +100,13 @@ def _stand_in(value: ir.Value) -> Twin | None:
     move them: it may have those of the batch in their place.
     """
     node = value.producer()
-    if node is None or value is not node.outputs[0] or not all(v.name for v in node.outputs):
+    if node is None or value is not node.outputs[0]:
         return None
-    form = node.domain, node.op_type, len(node.inputs), len(node.outputs)
-    if form == (ONNX, "Dropout", 3, 2):
+    kind, others = (node.domain, node.op_type), node.outputs[1:]
+    if kind == (ONNX, "Dropout") and len(node.inputs) == 3 and all(v.name for v in others):
         data, *settings = node.inputs
-        return Twin(MS, "DropoutGrad", [data, node.outputs[1], *settings], [])
-    if form == (MS, "BatchNormInternal", 5, 5):
-        inputs = [*node.inputs[:3], *node.outputs[3:]]
-        return Twin(MS, node.op_type, inputs, [*node.attributes.values()])
+        return Twin(MS, "DropoutGrad", [data, *others, *settings], [])
+    if kind in _NORMALIZED and len(others) == 4 and all(v.name for v in others[2:]):
+        inputs = [*node.inputs[:3], *others[2:], *node.inputs[5:]]
+        return Twin(*kind, inputs, [*node.attributes.values()])
     return None

@@ -1,0 +1,72 @@
+"""Architectures give the same bits whatever their backward passes compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import architectures
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from onnxtrain import Trainer
+from onnxtrain.transforms.recompute import CHEAP, LAYERS, WAYS
+from onnxtrain.transforms.recompute.again import SUFFIX
+
+Trained = tuple[list[float], dict[str, np.ndarray], int]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+NOTHING_CHEAP = {"mlp"}
+"""Models of which all that is kept is needed, or computed from as much by products."""
+
+
+def trained(make: Callable[..., Trainer], batch: dict[str, Any], **options: Any) -> Trained:
+    """Losses, what changed, and how many nodes are computed twice."""
+    one = make(seed=4, lr=1e-3, deterministic=True, **options)
+    losses = [float(one.step(batch)) for _ in range(2)]
+    moved = {n: np.asarray(one.state.parameters[n].data).copy() for n in one.mutable}
+    graph = one.module.runner(training=True).model.graph
+    return losses, moved, sum(str(node.name).endswith(SUFFIX) for node in graph)
+
+
+def is_same(a: Trained, b: Trained) -> bool:
+    same = a[1].keys() == b[1].keys() and a[0] == b[0]
+    return same and all(np.array_equal(a[1][name], b[1][name]) for name in a[1])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_small_models(name: str, precision: str, device: str) -> None:
+    example = zoo.example(name)
+    batch = {"x": example.inputs, "labels": example.labels}
+
+    def make(**options: Any) -> Trainer:
+        given = {"loss": "cross_entropy", "precision": precision, "device": device}
+        return Trainer(example.model, **given, **options)
+
+    plain = trained(make, batch)
+    assert plain[2] == 0
+    for way in WAYS:
+        other = trained(make, batch, recompute=way)
+        assert is_same(plain, other), way
+        assert other[2] or name in NOTHING_CHEAP, way
+
+
+@pytest.mark.parametrize("name", architectures.NAMES)
+def test_architectures_with_losses_in_torch(name: str) -> None:
+    found = architectures.example(name)
+    given = found.batch(2, 8)
+    with torch.no_grad():
+        labels = found.labels(found.scores(given))
+
+    def loss(outputs: Any, batch: Any) -> torch.Tensor:
+        return found.loss(outputs["scores"], batch["labels"])
+
+    def make(**options: Any) -> Trainer:
+        return Trainer(found.model, loss=loss, device="cpu", **options)
+
+    plain = trained(make, {**given, "labels": labels})
+    for way in (CHEAP, LAYERS):
+        assert is_same(plain, trained(make, {**given, "labels": labels}, recompute=way)), way
