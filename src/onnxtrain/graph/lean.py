@@ -58,6 +58,11 @@ def _key(node: ir.Node) -> Hashable:
     return (node.domain, node.op_type, tuple(node.inputs), tuple(attributes), named, trained)
 
 
+def is_measure(node: ir.Node) -> bool:
+    """Whether a node reads nothing of a value but its sizes."""
+    return node.domain == ONNX and node.op_type in _MEASURES
+
+
 def measure_early(graph: ir.Graph, nodes: Collection[ir.Node | None]) -> None:
     """Take the shape of a value where it is made, so that it is not kept for that, in place.
 
@@ -66,7 +71,7 @@ def measure_early(graph: ir.Graph, nodes: Collection[ir.Node | None]) -> None:
         nodes: Nodes that may be moved; what others make is measured right behind them.
     """
     for node in list(graph):
-        if node not in nodes or node.domain != ONNX or node.op_type not in _MEASURES:
+        if node not in nodes or not is_measure(node):
             continue
         value = node.inputs[0]
         maker = None if value is None else value.producer()

@@ -14,6 +14,7 @@ from onnxtrain.transforms.recompute import CHEAP, LAYERS, recompute
 from onnxtrain.transforms.recompute.again import SUFFIX
 from onnxtrain.transforms.recompute.forward import Forward, trained_inputs
 from onnxtrain.transforms.recompute.segments import segments
+from onnxtrain.transforms.training_graph import FLAG_SUFFIX
 
 WIDTH, LAYERS_IN_ALL = 16, 8
 QUICK_GELU = "s{0} = Sigmoid(h{0}) \n m{0} = Mul(s{0}, h{0})"
@@ -175,6 +176,24 @@ def test_what_is_handed_out_in_the_middle_belongs_to_the_forward_pass() -> None:
     assert [node.name for node in forward.nodes] == ["exp", "sin", "out"]
     assert {value.name for value in forward.needed} == {"g", "e"}
     assert [node.name for node in forward.later] == ["cos", "times"]
+
+
+def test_what_is_only_measured_is_neither_kept_nor_computed_again() -> None:
+    graph = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N,64] x, float[64,64] w) => (float loss, float[N,64] grad) {
+            [exp] e = Exp(x)
+            [sizes] size = Shape(e)
+            [sin] s = Sin(e)
+            [sum] loss = ReduceSum<keepdims = 0>(s)
+            [times] t = MatMul(x, w)
+            [back] grad = Expand(t, size)
+        }"""
+    ).graph
+    graph.outputs[1].name = f"w{FLAG_SUFFIX}"
+    forward = Forward.of(graph)
+    assert [node.name for node in forward.nodes] == ["exp", "sizes", "sin", "sum"]
+    assert {value.name for value in forward.needed} == {"size"}
 
 
 def test_other_ways_are_refused() -> None:

@@ -8,6 +8,7 @@ import math
 import onnx_ir as ir
 
 from onnxtrain.graph.edit import reads
+from onnxtrain.graph.lean import is_measure
 from onnxtrain.transforms.backward.accumulation import HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, FLAG_SUFFIX
@@ -24,7 +25,8 @@ class Forward:
 
     Attributes:
         graph: The training graph.
-        nodes: Nodes on which outputs of the model depend, or what a YieldOp hands out, in order.
+        nodes: Nodes on which outputs of the model depend, or what a YieldOp hands out, in order;
+            those that measure sizes among them, too.
         later: All other nodes, in order.
         made: Values that the nodes make, by the place of their node.
         needed: Those of them that nodes of the backward pass read.
@@ -46,6 +48,7 @@ class Forward:
         found = _above([v for node in handed for v in node.inputs if v], set(handed))
         if not handed:
             found = _above(roots, set())
+        found.update(_measures_among(list(graph), found))
         nodes = [node for node in graph if node in found]
         later = [node for node in graph if node not in found]
         made = {value: place for place, node in enumerate(nodes) for value in node.outputs}
@@ -62,6 +65,12 @@ def _above(roots: list[ir.Value], found: set[ir.Node]) -> set[ir.Node]:
             found.add(node)
             waiting += [value.producer() for value in reads(node)]
     return found
+
+
+def _measures_among(order: list[ir.Node], found: set[ir.Node]) -> list[ir.Node]:
+    """Nodes that measure, for the backward pass, what the forward pass has then: none keeps it."""
+    last = max((place for place, node in enumerate(order) if node in found), default=0)
+    return [node for node in order[:last] if is_measure(node)]
 
 
 def _is_gradient(value: ir.Value) -> bool:
