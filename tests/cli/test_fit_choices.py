@@ -250,6 +250,20 @@ def test_a_run_keeps_its_precision(folder, cli):
     assert "continuing after step 2" in cli(*again, "--precision", "bf16")
 
 
+def test_what_a_step_keeps_may_change_if_that_changes_nothing(folder, cli):
+    """Values that are computed again are the same; rounded ones are those of another run."""
+    run = (*FIT, "--checkpoint", "run.ckpt")
+    cli(*FIT, "--steps", "3", "--out", "plain.onnx")
+    cli(*run, "--steps", "2", "--recompute", "layers")
+    cli(*run, "--resume", "--steps", "3", "--compress", "exact", "--out", "less.onnx")
+    assert pathlib.Path("plain.onnx").read_bytes() == pathlib.Path("less.onnx").read_bytes()
+    rounded = (*FIT, "--checkpoint", "rounded.ckpt")
+    cli(*rounded, "--steps", "2", "--compress", "pack8")
+    again = (*rounded, "--resume", "--steps", "3")
+    assert "compress  pack8 then, not given now" in cli(*again, code=1)
+    assert "continuing after step 2" in cli(*again, "--compress", "pack8")
+
+
 OWN_LOSS = """
 import torch
 from onnxtrain import onnxblock

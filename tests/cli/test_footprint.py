@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -10,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from cli.small import classifier
 from onnxtrain import Trainer
-from onnxtrain.cli.footprint import footprint, of_trainer
+from onnxtrain.cli.footprint import _squares, footprint, of_trainer
 
 WEIGHTS = {
     "w": (16, 3, 3, 3),
@@ -50,14 +52,15 @@ def measured(trainer: Trainer, batch: dict[str, torch.Tensor]) -> int:
     return int(np.cumsum([size for _, size in sorted(changes)]).max())
 
 
+@pytest.mark.parametrize("less", [{}, {"recompute": "cheap"}, {"compress": "exact"}], ids=str)
 @pytest.mark.parametrize("size", [8, 64])
-def test_what_is_told_is_what_is_measured(size: int):
+def test_what_is_told_is_what_is_measured(size: int, less: dict[str, str]):
     """Up to the working memory of the largest kernel: the unfolded images of a convolution."""
     batch = {"x": torch.rand(size, 3, 16, 16), "labels": torch.zeros(size, dtype=torch.int64)}
     proto = convolution()
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = size
-    trainer = Trainer(proto, loss="cross_entropy", device="cpu")
+    trainer = Trainer(proto, loss="cross_entropy", device="cpu", **less)
     told, found = of_trainer(trainer), measured(trainer, batch)
     assert told.unknown == 0
     assert told.activations <= found <= 1.25 * told.activations
@@ -78,9 +81,24 @@ def test_activations_grow_with_the_batch():
     assert large == pytest.approx(10 * small, rel=0.02)
 
 
+def test_less_is_what_other_trainers_need():
+    proto, told = convolution(), footprint(convolution(), 64)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 64
+    assert len(told.less) == 4
+    for option, activations in told.less.items():
+        name, word = option.removeprefix("--").split()
+        trainer = Trainer(proto, loss=_squares, device="cpu", **{name: word})
+        assert of_trainer(trainer).activations == activations
+    assert told.less["--compress pack8"] < told.less["--compress exact"] < told.activations
+
+
 def test_info_tells_it(folder, cli):
     told = footprint("model.onnx", 32)
     text = cli("info", "model.onnx", "--batch-size", "32")
     (line,) = [line for line in text.splitlines() if line.startswith("memory of a step")]
     assert "32 samples" in line and f"{told.total / 2**20:,.1f} MiB" in line
     assert "memory" not in cli("info", "model.onnx")
+    onnx.save(convolution(), "deep.onnx")
+    text = cli("info", "deep.onnx", "--batch-size", "64")
+    (line,) = [line for line in text.splitlines() if line.startswith("activations could be")]
+    assert re.search(r"[\d.]+ MiB with --recompute cheap, [\d.]+ MiB with --recompute layers", line)

@@ -31,6 +31,16 @@ def test_a_step_in_16_bits(folder, cli):
     assert "bfloat16" not in cli(*TRAIN)
 
 
+def test_values_are_computed_again_or_wait_in_fewer_bits(folder, cli):
+    output = cli(*TRAIN, "--recompute", "layers", "--compress", "pack8")
+    compile(output, "plan", "exec")
+    assert "# values that wait for the backward pass in fewer bits: 1\n" in output
+    assert "# nodes of the forward pass that the backward pass computes again: 1\n" in output
+    places = [output.index(call) for call in ("k_pack1(", "k_cross", "k_unpack1(")]
+    assert places == sorted(places)
+    assert "fewer bits" not in cli(*TRAIN)
+
+
 def test_what_forbids_recording_is_named(folder, cli):
     path = folder / "waits.onnx"
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,4] x) => (float[N,3] y)
@@ -88,6 +98,8 @@ BAD = {
     "loss": (("plan", "model.onnx", "--training", "--loss", "hinge"), "unknown loss 'hinge'"),
     "optimizer": ((*TRAIN, "--optimizer", "magic"), "unknown optimizer 'magic'"),
     "precision": (("plan", "model.onnx", "--precision", "bf16"), "give --training and --loss"),
+    "recompute": (("plan", "model.onnx", "--recompute", "cheap"), "--recompute is that of a"),
+    "compress": (("plan", "model.onnx", "--compress", "exact"), "--compress is that of a"),
     "dimension": (("plan", "model.onnx", "--dim", "M=4"), "no dimension 'M'"),
     "endless size": (("plan", "model.onnx", "--dim", f"N={2**70}"), "--dim batch=32, say"),
     "size": (("plan", "model.onnx", "--dim", "N=big"), "--dim takes NAME=SIZE"),

@@ -11,10 +11,10 @@ import torch
 
 from models import zoo
 from onnxtrain import onnxblock
-from onnxtrain.training import runner as runners
 from onnxtrain.training import trainer as trainers
 from onnxtrain.training.trainer import Trainer
 from onnxtrain.training.whole import WholeStep
+from onnxtrain.transforms import recipe
 from onnxtrain.transforms.backward import join
 from training.replay import stand_in
 from training.small import batch_of, load_module, load_optimizer, write_artifacts
@@ -25,7 +25,7 @@ STEPS = 4
 @pytest.fixture(params=["eager", "recorded", pytest.param("cuda", marks=pytest.mark.gpu)])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where steps run; on the CPU as they are planned for a GPU."""
-    monkeypatch.setattr(runners, "join", lambda model, **_: join(model, on_gpu=True))
+    monkeypatch.setattr(recipe, "join", lambda model, **_: join(model, on_gpu=True))
     if request.param == "recorded":
         stand_in(monkeypatch)
     return "cuda" if request.param == "cuda" else "cpu"

@@ -26,7 +26,9 @@ def suggested_loss(model: ir.Model) -> str:
         return f"none: output '{output.name}' is not floating point; name another with --output"
     node = _maker(output)
     last = "" if node is None else node.op_type
-    dims = [d if isinstance(d, int) else None for d in output.shape or ()]
+    from onnxtrain.graph.bindings import dimensions
+
+    dims = dimensions(output.shape) or ()
     whole = any(v.dtype == DataType.INT64 for v in model.graph.inputs)
     if last == "Softmax":
         return (
@@ -41,7 +43,7 @@ def suggested_loss(model: ir.Model) -> str:
         return "next_token (a language model), or token_cross_entropy with a label a token"
     if output.shape is None:
         return "cross_entropy for classes, mse for numbers (the output has no known shape)"
-    if len(dims) >= 2 and dims[1] != 1 and dims != _dims(model.graph.inputs[0]):
+    if len(dims) >= 2 and dims[1] != 1 and dims != dimensions(model.graph.inputs[0].shape):
         count = dims[1] if dims[1] is not None else "as many as the second axis has"
         return f"cross_entropy for labels of {count} classes, mse for numbers"
     return "mse for numbers, bce for yes or no"
@@ -63,10 +65,6 @@ def _gives_probabilities(node: ir.Node) -> bool:
 
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     return source_of_probabilities(node.domain, node.op_type, attributes) is not None
-
-
-def _dims(value: ir.Value) -> list[int | None]:
-    return [d if isinstance(d, int) else None for d in value.shape or ()]
 
 
 def cures(model: ir.Model, trained: list[str]) -> list[str]:

@@ -136,6 +136,7 @@ def _native_values(
 def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str]) -> ir.Model:
     """The evaluation model with parameters as initializers, cut down to some outputs."""
     from onnxtrain.formats import odtc
+    from onnxtrain.graph.bindings import dimensions
     from onnxtrain.transforms.extract import extract
 
     data = odtc.read_checkpoint(checkpoint)
@@ -144,9 +145,7 @@ def _from_artifacts(checkpoint: pathlib.Path, model: ir.Model, outputs: list[str
     values = {**data.trainable, **data.frozen}
     _check_evaluation(model, values)
     shapes = {
-        str(v.name): tuple(d if isinstance(d, int) else None for d in v.shape)
-        for v in model.graph.inputs
-        if v.shape is not None
+        str(v.name): sizes for v in model.graph.inputs if (sizes := dimensions(v.shape)) is not None
     }
     _check_shapes(checkpoint, values, shapes)
     return extract(model, outputs or _all_but_loss(model), values)

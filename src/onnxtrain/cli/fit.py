@@ -67,6 +67,7 @@ def fit(
     dropout: options.Dropout = True,
     precision: options.Precision = options.PrecisionName.fp32,
     recompute: options.Recompute = options.RecomputeWay.none,
+    compress: options.Compress = options.Codec.none,
     device: options.Device = None,
     processes: options.Processes = None,
     seed: options.Seed = 0,

@@ -63,6 +63,13 @@ def _memory(model: pathlib.Path, batch_size: int) -> None:
     typer.echo(
         f"memory of a step on {batch_size} samples: {told.total / 2**20:,.1f} MiB{more}; {shown}"
     )
+    less = [
+        f"{count / 2**20:,.1f} MiB with {option}"
+        for option, count in told.less.items()
+        if count < told.activations
+    ]
+    if less:
+        typer.echo(f"activations could be {', '.join(less)}")
 
 
 def _value(value: ir.Value) -> tuple[str, str, str]:

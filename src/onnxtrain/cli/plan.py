@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnxtrain.runtime.plan import Plan, Step
+    from onnxtrain.transforms.recipe import Waiting
     from onnxtrain.types import Provider
 
 
@@ -30,6 +31,7 @@ def plan(
     optimizer: Annotated[str, typer.Option(help="adamw, adam, lamb, sgd or momentum.")] = "adamw",
     precision: options.Precision = options.PrecisionName.fp32,
     recompute: options.Recompute = options.RecomputeWay.none,
+    compress: options.Compress = options.Codec.none,
     memory: Annotated[
         bool, typer.Option("--memory", help="Bytes alive after each call, and the peak.")
     ] = False,
@@ -41,13 +43,17 @@ def plan(
     """Print the Python that a model runs as."""
     from onnxtrain.cli.device import provider_of
     from onnxtrain.graph.loading.load import load_model, load_source
+    from onnxtrain.transforms.recipe import Waiting
 
     if (loss is not None) != training:
         raise OnnxTrainError("--training and --loss belong together: give both or none")
-    if loss is None and precision is not options.PrecisionName.fp32:
-        raise OnnxTrainError("--precision is that of a training step: give --training and --loss")
-    if loss is None and recompute is not options.RecomputeWay.none:
-        raise OnnxTrainError("--recompute is that of a training step: give --training and --loss")
+    for option, given in (
+        ("--precision", precision is not options.PrecisionName.fp32),
+        ("--recompute", recompute is not options.RecomputeWay.none),
+        ("--compress", compress is not options.Codec.none),
+    ):
+        if given and loss is None:
+            raise OnnxTrainError(f"{option} is that of a training step: give --training and --loss")
     provider = provider_of(device)
     loaded = load_source(model).model if training else load_model(model)
     _set_dimensions(loaded, dimensions or [])
@@ -56,7 +62,7 @@ def plan(
     else:
         made = _training(loaded, loss, optimizer, precision.value)
     for item in made:
-        _print(item, provider, memory, recompute.value)
+        _print(item, provider, memory, Waiting(recompute.word, compress.word))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,29 +160,29 @@ def _training(original: ir.Model, loss: str, optimizer: str, precision: str) -> 
     ]
 
 
-def _print(item: Planned, provider: Provider, memory: bool, again: str) -> None:
+def _print(item: Planned, provider: Provider, memory: bool, waiting: Waiting) -> None:
     from onnxtrain.cli.console import grouped, say
     from onnxtrain.cli.sizes import Sizes
     from onnxtrain.kernels.library import default_registry
     from onnxtrain.runtime.lifetimes import live_bytes
     from onnxtrain.runtime.lower import LowerOptions
     from onnxtrain.runtime.ready import planned
-    from onnxtrain.transforms.backward import join
-    from onnxtrain.transforms.recompute import recompute
+    from onnxtrain.transforms.recipe import Done, make_lean
     from onnxtrain.types import CUDA
 
-    twice = 0
+    done, on_gpu = Done(0, 0), provider is CUDA
     if item.state:
-        join(item.model, on_gpu=provider is CUDA, compiled=provider is CUDA)
-        twice = recompute(item.model, None if again == "none" else again)
+        done = make_lean(item.model, on_gpu=on_gpu, compiled=on_gpu, waiting=waiting)
     made = planned(item.model, default_registry(), LowerOptions(provider), state=item.state)
     say(f"# {item.title} on {provider}", "bold")
     for note in item.notes:
         say(f"# {note}")
-    if provider is CUDA and (item.state or item.updates):
+    if on_gpu and (item.state or item.updates):
         say(f"# {_recorded(item, made)}")
-    if twice:
-        say(f"# {twice} nodes of the forward pass are computed again in the backward pass")
+    if done.twice:
+        say(f"# nodes of the forward pass that the backward pass computes again: {done.twice}")
+    if done.encoded:
+        say(f"# values that wait for the backward pass in fewer bits: {done.encoded}")
     if chains := sum(step.kernel.op == "Elementwise" for step in made.block.steps):
         say(f"# kernels are generated for {chains} chains of elementwise operators")
     sizes = Sizes(item.model, made)

@@ -119,6 +119,13 @@ def paired(
             yield formal, value
 
 
+def dimensions(shape: ir.ShapeProtocol | None) -> tuple[int | None, ...] | None:
+    """Sizes of a shape, None for those that are free; None if it is not known at all."""
+    if shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in shape)
+
+
 def same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
     """Whether two values certainly have the same shape (equal numbers or equal symbols)."""
     if a is None or b is None or a.shape is None or b.shape is None:

@@ -22,10 +22,9 @@ from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.plan import Plan
 from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
-from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.mode import TrainingForm
-from onnxtrain.transforms.recompute import recompute
+from onnxtrain.transforms.recipe import Waiting, make_lean
 from onnxtrain.transforms.training_graph import (
     build_open_model,
     initializers_as_constants,
@@ -97,8 +96,8 @@ class Session:
             set_outputs(model.graph, different)
             form(model)
         on_gpu = device.type == "cuda"
-        join(model, on_gpu=on_gpu, compiled=on_gpu)
-        recompute(model, again, wanted)
+        waiting = Waiting(recompute=again)
+        make_lean(model, on_gpu=on_gpu, compiled=on_gpu, waiting=waiting, trained=wanted)
         plan = planned(model, default_registry(), LowerOptions(CUDA if on_gpu else CPU))
         keep_freed(device)
         program = Program(plan, device, seed=0)

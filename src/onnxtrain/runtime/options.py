@@ -63,6 +63,8 @@ class SessionOptions:
             None: on a CUDA device.
         recompute: What the backward pass of a training step computes again instead of keeping it:
             ``cheap``, ``layers``, or None; see ``transforms.recompute``.
+        compress: In which form values wait for the backward pass of a training step: ``exact``,
+            ``pack16``, ``msfp15``, ``pack8``, or None for their own; see ``transforms.compress``.
         log_severity_level: Kept for compatibility.
         log_verbosity_level: Kept for compatibility.
         inter_op_num_threads: Kept for compatibility; steps run in order.
@@ -89,6 +91,7 @@ class SessionOptions:
     capture: bool = True
     compiled: bool | None = None
     recompute: str | None = None
+    compress: str | None = None
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL

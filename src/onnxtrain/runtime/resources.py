@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnxtrain.graph.bindings import dimensions
+
 RESOURCE_NAMES = ("rng", "rng_host", "device", "device_host", "groups")
 """Names that a program binds itself."""
 
@@ -28,16 +30,9 @@ def resource_text(
     if resource == "node":
         return repr(node.name)
     if resource == "out_shape":
-        return repr(_dims(node.outputs[0]))
+        return repr(dimensions(node.outputs[0].shape))
     if resource == "in_shapes":
-        return repr(tuple(None if v is None else _dims(v) for v in node.inputs))
+        return repr(tuple(None if v is None else dimensions(v.shape) for v in node.inputs))
     if resource == "out_types":
-        return repr(tuple((int(v.dtype or 0), _dims(v)) for v in node.outputs))
+        return repr(tuple((int(v.dtype or 0), dimensions(v.shape)) for v in node.outputs))
     return resource + "_host" if on_host and resource != "groups" else resource
-
-
-def _dims(value: ir.Value) -> tuple[int | None, ...] | None:
-    """Dimensions that are known at plan time; None for each other one, and for an unknown rank."""
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else None for d in value.shape)

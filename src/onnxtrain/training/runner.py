@@ -21,10 +21,9 @@ from onnxtrain.runtime.program import Program
 from onnxtrain.runtime.ready import planned
 from onnxtrain.runtime.session import deterministic
 from onnxtrain.training.targets import Targets, target_names
-from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.backward.accumulation import HAND_OVER_INPUT, HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
-from onnxtrain.transforms.recompute import recompute
+from onnxtrain.transforms.recipe import Waiting, make_lean
 from onnxtrain.transforms.shared_statistics import read_at_their_source
 from onnxtrain.transforms.training_graph import (
     BUFFER_SUFFIX,
@@ -96,8 +95,8 @@ class Runner:
         on_gpu = device.type == "cuda"
         compiled = on_gpu if options.compiled is None else options.compiled
         read_at_their_source(model)
-        join(model, on_gpu=on_gpu, compiled=compiled)
-        recompute(model, options.recompute)
+        waiting = Waiting(options.recompute, options.compress)
+        make_lean(model, on_gpu=on_gpu, compiled=compiled, waiting=waiting)
         names = {value.name for value in model.graph.inputs}
         state = {name: tensor for name, tensor in bound.items() if name in names}
         self.plan = planned(model, default_registry(), lowering, state=state)

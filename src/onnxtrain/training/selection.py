@@ -92,6 +92,11 @@ def decided(
     return decisions, [wanted] if isinstance(wanted, str) else list(wanted)
 
 
+def statistics_in(decisions: Sequence[Decision], writable: Collection[str]) -> list[str]:
+    """Statistics of batches, which move in training, that can be written into the file."""
+    return [d.name for d in decisions if d.statistic and d.name in writable]
+
+
 def narrowed(decisions: list[Decision], model: ir.Model, chosen: Selection) -> list[Decision]:
     """The decisions after all rules but ``include``.
 

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import onnx_ir as ir
 import torch
 
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import FeedError, OptionError
 from onnxtrain.formats.models import save_trained
+from onnxtrain.graph.bindings import dimensions
 from onnxtrain.graph.later import collecting_later
 from onnxtrain.graph.loading.load import ModelLike, load_source
 from onnxtrain.kernels.dtypes import array_of, tensor_of
@@ -36,7 +36,7 @@ from onnxtrain.training.passes import Passes
 from onnxtrain.training.precision import computed_in
 from onnxtrain.training.runner import Runner
 from onnxtrain.training.scaling import Scaling, loss_scale_of
-from onnxtrain.training.selection import Selection, asked_for, decided
+from onnxtrain.training.selection import Selection, asked_for, decided, statistics_in
 from onnxtrain.training.whole import WholeStep
 from onnxtrain.transforms.lora import LoraConfig
 from onnxtrain.transforms.masters import Masters
@@ -78,6 +78,8 @@ class Trainer:
             that is saved keeps its nodes.
         recompute: What the backward pass computes again, to keep less: ``cheap`` (what takes hardly
             any time), ``layers`` (all but what they begin with), or None.
+        compress: In how many bits values wait for the backward pass: ``exact`` (truth values and
+            signs in one), ``pack16``, ``msfp15`` or ``pack8`` (others rounded, too), or None.
         groups: Other processes that train the same model, each on its share of every batch; see
             ``distributed.torch_groups.connect``. All of them must call the same methods.
     """
@@ -104,6 +106,7 @@ class Trainer:
         loss_scale: Scaling = "auto",
         fuse: bool = True,
         recompute: str | None = None,
+        compress: str | None = None,
         groups: Groups | None = None,
     ) -> None:
         check_options(batch_norm, lora, groups, clip_grad_norm, lr=lr, weight_decay=weight_decay)
@@ -121,12 +124,11 @@ class Trainer:
         working = working_copy(self._original, named=asked_for(trainable))
         self.input_names = [str(value.name) for value in working.graph.inputs]
         self._outputs = loss_outputs(working, loss, outputs)
-        self.output_shapes = {str(v.name): _dimensions(v.shape) for v in working.graph.outputs}
+        self.output_shapes = {str(v.name): dimensions(v.shape) for v in working.graph.outputs}
         writable = weight_names(self._original)
         decisions, required = decided(working, trainable, self._outputs, writable, outputs)
         trained = [d.name for d in decisions if d.trained]
-        moving = [d.name for d in decisions if d.statistic and batch_norm == "train"]
-        self._moving = [name for name in moving if name in writable]
+        self._moving = statistics_in(decisions, writable) if batch_norm == "train" else []
         self._masters = Masters.of(working, trained)
         built = build_training(
             working,
@@ -155,6 +157,7 @@ class Trainer:
                 seed=seed if self.shares is None else self.shares.seed(seed),
                 groups=groups,
                 recompute=recompute,
+                compress=compress,
             ),
             scaling,
             built=True,
@@ -390,10 +393,3 @@ class Trainer:
             CheckpointError: if it belongs to another model or optimizer; nothing is changed then.
         """
         return resume.read(self, path)
-
-
-def _dimensions(shape: ir.Shape | None) -> tuple[int | None, ...] | None:
-    """Sizes of a shape, None for those that are free; None if it is not known at all."""
-    if shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else None for dim in shape)

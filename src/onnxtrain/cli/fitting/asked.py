@@ -57,7 +57,8 @@ class Run:
     batch_norm: str
     dropout: bool
     precision: str
-    recompute: str
+    recompute: str | None
+    compress: str | None
     device: str | None
     seed: int
     deterministic: bool
@@ -99,8 +100,10 @@ def asked(options: Mapping[str, Any]) -> Run:
         OnnxTrainError: if an option cannot be understood or contradicts another.
     """
     given = dict(options)
-    for name in ("schedule", "keep", "batch_norm", "missing", "precision", "recompute"):
+    for name in ("schedule", "keep", "batch_norm", "missing", "precision"):
         given[name] = getattr(given[name], "value", given[name])
+    for name in ("recompute", "compress"):
+        given[name] = given[name].word
     for name in ("trainable", "freeze", "metric", "output", "ignore"):
         given[name] = list(given[name] or [])
     given["chosen"] = _pairs(given.pop("mapping") or [])

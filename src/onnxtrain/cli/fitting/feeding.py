@@ -28,6 +28,7 @@ from onnxtrain.data import (
     split,
 )
 from onnxtrain.errors import FeedError
+from onnxtrain.graph.bindings import dimensions
 
 if TYPE_CHECKING:
     from onnxtrain.cli.fitting.asked import Run
@@ -131,9 +132,7 @@ def _slot(argument: Argument, loss_inputs: Sequence[str]) -> Slot:
     dtype = getattr(argument.type, "dtype", None)
     if dtype is None:
         raise FeedError(f"input '{argument.name}' is no tensor; it cannot be fed from a file")
-    shape = None
-    if argument.shape is not None:
-        shape = tuple(dim if isinstance(dim, int) else None for dim in argument.shape)
+    shape = dimensions(argument.shape)
     aliases = LABELS if argument.name in loss_inputs and len(loss_inputs) == 1 else ()
     return Slot(argument.name, np.dtype(dtype.numpy()), shape, aliases)
 

@@ -45,12 +45,31 @@ class PrecisionName(str, enum.Enum):
     fp16 = "fp16"
 
 
-class RecomputeWay(str, enum.Enum):
+class OrNone(str, enum.Enum):
+    """A word of which one stands for nothing."""
+
+    @property
+    def word(self) -> str | None:
+        """The word, None for that one."""
+        return None if self.value == "none" else str(self.value)
+
+
+class RecomputeWay(OrNone):
     """What the backward pass computes again."""
 
     none = "none"
     cheap = "cheap"
     layers = "layers"
+
+
+class Codec(OrNone):
+    """In how many bits values wait for the backward pass."""
+
+    none = "none"
+    exact = "exact"
+    pack16 = "pack16"
+    msfp15 = "msfp15"
+    pack8 = "pack8"
 
 
 class Keep(str, enum.Enum):
@@ -186,6 +205,10 @@ Dropout = Annotated[bool, typer.Option(help="Let Dropout drop values in training
 Precision = Annotated[PrecisionName, typer.Option(help="Compute in 16 bits; weights stay float32.")]
 Recompute = Annotated[
     RecomputeWay, typer.Option(help="Compute values again instead of keeping them: less memory.")
+]
+Compress = Annotated[
+    Codec,
+    typer.Option(help="Keep truth values and signs in a bit each, numbers rounded or as they are."),
 ]
 Processes = Annotated[
     int | None,

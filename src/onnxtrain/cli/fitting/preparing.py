@@ -23,6 +23,7 @@ from onnxtrain.training import lr_scheduler
 from onnxtrain.training.build import OPTIMIZERS
 from onnxtrain.training.selection import Selection
 from onnxtrain.training.trainer import Trainer
+from onnxtrain.transforms.compress import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +105,8 @@ def trainer_of(asked: Run, aim: Goal, ranks: Ranks) -> Trainer:
         batch_norm=asked.batch_norm,
         dropout=asked.dropout,
         precision=asked.precision,
-        recompute=None if asked.recompute == "none" else asked.recompute,
+        recompute=asked.recompute,
+        compress=asked.compress,
         seed=asked.seed,
         deterministic=asked.deterministic,
         groups=ranks.groups,
@@ -169,6 +171,7 @@ def _settings(asked: Run, fed: Feeding, total: int) -> dict[str, Any]:
         "batch norm": asked.batch_norm,
         "dropout": asked.dropout,
         **({} if asked.precision == "fp32" else {"precision": asked.precision}),
+        **({} if asked.compress in (None, EXACT) else {"compress": asked.compress}),
         "batch size": fed.size,
         "accumulation": asked.accumulate,
         "validation data": digest(fed.validation),

@@ -1,4 +1,4 @@
-"""Architectures give the same bits whatever their backward passes compute again."""
+"""Models give the same bits whatever their backward passes compute again or keep encoded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 import zoo
 from onnxtrain import Trainer
+from onnxtrain.transforms.compress import EXACT
 from onnxtrain.transforms.recompute import CHEAP, LAYERS, WAYS
 from onnxtrain.transforms.recompute.again import SUFFIX
 
@@ -52,6 +53,8 @@ def test_small_models(name: str, precision: str, device: str) -> None:
         other = trained(make, batch, recompute=way)
         assert is_same(plain, other), way
         assert other[2] or name in NOTHING_CHEAP, way
+    for way in (None, LAYERS):
+        assert is_same(plain, trained(make, batch, recompute=way, compress=EXACT)), way
 
 
 @pytest.mark.parametrize("name", architectures.NAMES)
@@ -67,6 +70,7 @@ def test_architectures_with_losses_in_torch(name: str) -> None:
     def make(**options: Any) -> Trainer:
         return Trainer(found.model, loss=loss, device="cpu", **options)
 
-    plain = trained(make, {**given, "labels": labels})
-    for way in (CHEAP, LAYERS):
-        assert is_same(plain, trained(make, {**given, "labels": labels}, recompute=way)), way
+    batch = {**given, "labels": labels}
+    plain = trained(make, batch)
+    assert is_same(plain, trained(make, batch, recompute=CHEAP))
+    assert is_same(plain, trained(make, batch, recompute=LAYERS, compress=EXACT))
