@@ -1,7 +1,7 @@
 """The most bytes that are alive in a training step, against torch eager.
 
-Values may be computed again instead of being kept (``recompute``), which takes time: so steps are
-timed, too.
+Values may be computed again instead of being kept (``recompute``), or wait in fewer bits
+(``compress``), which takes time: so steps are timed, too.
 
 python benchmarks/memory.py [--device cuda] [--only bert llama] [--small] [--save]
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import functools
 import gc
 import statistics
@@ -26,15 +27,24 @@ import torch
 import torch.nn.functional as F
 
 from onnxtrain import Trainer
-from onnxtrain.transforms.recompute import WAYS
+from onnxtrain.transforms.compress import EXACT
+from onnxtrain.transforms.recipe import AS_THEY_ARE, Waiting
+from onnxtrain.transforms.recompute import CHEAP, LAYERS
 from report import append, table
 from steps import MODELS as SPINE
 from steps import Encoder, export
 from whole import NAMES, example
 
 Step = Callable[[], object]
-Pair = tuple[Callable[[str | None], Step], Callable[[], Step]]
-"""Makes our step, by what is computed again, and torch's."""
+Pair = tuple[Callable[[Waiting], Step], Callable[[], Step]]
+"""Makes our step, by how values wait for its backward pass, and torch's."""
+LESS = {
+    CHEAP: Waiting(CHEAP),
+    LAYERS: Waiting(LAYERS),
+    EXACT: Waiting(compress=EXACT),
+    "pack8": Waiting(compress="pack8"),
+    "cheap, pack8": Waiting(CHEAP, "pack8"),
+}
 MODELS = {
     **SPINE,
     "transformer 12 x 256, T128, B32": (
@@ -111,8 +121,10 @@ def spine(name: str, device: str) -> Pair:
     model = export(module, x)
     x, labels = x.to(device), torch.randint(0, 10, (len(x),)).to(device)
 
-    def ours(way: str | None) -> Step:
-        trainer = Trainer(model, loss="cross_entropy", lr=1e-4, device=device, recompute=way)
+    def ours(waiting: Waiting) -> Step:
+        trainer = Trainer(
+            model, loss="cross_entropy", lr=1e-4, device=device, **dataclasses.asdict(waiting)
+        )
         return lambda: trainer.step({"x": x, "labels": labels})
 
     class Named(torch.nn.Module):
@@ -137,13 +149,13 @@ def whole(name: str, device: str, large: bool, samples: int) -> Pair:
     def loss(result, labels: torch.Tensor) -> torch.Tensor:
         return found.loss(result if isinstance(result, torch.Tensor) else result.logits, labels)
 
-    def ours(way: str | None) -> Step:
+    def ours(waiting: Waiting) -> Step:
         trainer = Trainer(
             found.model,
             loss=lambda o, b: loss(o["scores"], b["labels"]),
             lr=1e-4,
             device=device,
-            recompute=way,
+            **dataclasses.asdict(waiting),
         )
         return lambda: trainer.step({**inputs, "labels": labels})
 
@@ -153,19 +165,19 @@ def whole(name: str, device: str, large: bool, samples: int) -> Pair:
 def measure(name: str, pair: Pair, device: str) -> dict[str, object]:
     peak = peak_on_cuda if device == "cuda" else peak_on_cpu
     make, torchs = pair
-    makes = {way: functools.partial(make, way) for way in (None, *WAYS)}
+    makes = {way: functools.partial(make, of) for way, of in {"": AS_THEY_ARE, **LESS}.items()}
     peaks = {way: peak(of) / 2**20 for way, of in makes.items()}
     times = {way: milliseconds(of(), device) for way, of in makes.items()}
     theirs = peak(torchs) / 2**20
     return {
         "model": name,
         "on": device,
-        "onnxtrain MiB": peaks[None],
+        "onnxtrain MiB": peaks[""],
         "torch eager MiB": theirs,
-        "ratio": peaks[None] / theirs,
-        "ms": times[None],
-        **{f"{way} MiB": peaks[way] for way in WAYS},
-        **{f"{way} ms": times[way] for way in WAYS},
+        "ratio": peaks[""] / theirs,
+        "ms": times[""],
+        **{f"{way} MiB": peaks[way] for way in LESS},
+        **{f"{way} ms": times[way] for way in LESS},
     }
 
 

@@ -58,7 +58,10 @@ def graph_of(trainer: Trainer) -> ir.Graph:
 def encoders(graph: ir.Graph) -> dict[str, str]:
     """Which values are encoded, and how."""
     found = [node for node in graph if node.op_type.endswith("Encoder")]
-    return {str(n.inputs[0].name): n.op_type.removesuffix("Encoder") for n in found}
+    arranged = [node.inputs[0].producer() for node in found]
+    assert all(node.op_type == "InMemoryOrder" for node in arranged)
+    pairs = zip(arranged, found, strict=True)
+    return {str(a.inputs[0].name): n.op_type.removesuffix("Encoder") for a, n in pairs}
 
 
 def trained(

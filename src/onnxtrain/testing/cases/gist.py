@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from onnxtrain.testing.case import Case, Input, booleans, given, integers, normal, only
-from onnxtrain.types import BOOL, FLOATS, MS, DataType
+from onnxtrain.testing.case import Case, Input, booleans, given, integers, normal, only, shape_input
+from onnxtrain.types import BOOL, FLOATS, MS, OWN, DataType
 
 DOUBLE, FLOAT, FLOAT16, UINT8 = (
     DataType.DOUBLE,
@@ -55,6 +56,16 @@ def _pack1(x: Tensor) -> Tensor:
 
 def _unpack1(x: Tensor, *, to: int) -> Tensor:
     return torch.from_numpy(np.unpackbits(x.to(torch.uint8).numpy())).to(torch.float64)
+
+
+def _flat(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.reshape(-1), torch.arange(x.ndim)
+
+
+def _arranged(flat: Tensor, axes: Tensor, shape: Tensor) -> Tensor:
+    order, sizes = axes.tolist(), shape.tolist()
+    values = flat[: math.prod(sizes)].numpy().reshape([sizes[axis] for axis in order])
+    return torch.from_numpy(np.moveaxis(values, range(len(order)), order).copy())
 
 
 def _tile_sizes(count: int) -> list[int]:
@@ -164,5 +175,16 @@ _DECODERS = [
     for name, shape in SHAPES.items()
     for to in (sorted(dtypes) if name == "odd" else [FLOAT])
 ]
+_ARRANGED = [
+    # which order that is depends on where the inputs lie: tests/kernels/test_memory.py
+    Case("InMemoryOrder", [normal(2, 3, 4)], _flat, domain=OWN, outputs=2, compare=[],
+         gradient=False),
+    Case("FromMemoryOrder", [normal(24), shape_input(0, 2, 1), shape_input(2, 3, 4)],
+         _arranged, domain=OWN, gradient=False),
+    Case("FromMemoryOrder", [normal(32), shape_input(1, 0), shape_input(5, 6)],
+         _arranged, domain=OWN, gradient=False, name="longer"),
+    Case("FromMemoryOrder", [normal(8), shape_input(), shape_input()],
+         _arranged, domain=OWN, gradient=False, name="scalar"),
+]  # fmt: skip
 
-CASES = [*_ENCODERS, *_DECODERS]
+CASES = [*_ENCODERS, *_DECODERS, *_ARRANGED]
