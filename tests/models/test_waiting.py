@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +13,29 @@ import torch
 
 import zoo
 from onnxtrain import Trainer
+from onnxtrain.transforms import recipe
+from onnxtrain.transforms.backward import join
 from onnxtrain.transforms.compress import EXACT
 from onnxtrain.transforms.recompute import CHEAP, LAYERS, WAYS
 from onnxtrain.transforms.recompute.again import SUFFIX
 
 Trained = tuple[list[float], dict[str, np.ndarray], int]
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-NOTHING_CHEAP = {"mlp"}
-"""Models of which all that is kept is needed, or computed from as much by products."""
+CPU, GPU, JOINED = "cpu", "cuda", "cpu, joined as for a GPU"
+DEVICES = [CPU, JOINED, pytest.param(GPU, marks=pytest.mark.gpu)]
+NOTHING_CHEAP = {CPU: {"mlp"}, JOINED: {"mlp", "cnn"}, GPU: {"mlp", "cnn"}}
+"""Models of which all that is kept is needed, or computed from as much by products.
+
+On a GPU the gradient of a batch normalization makes its Relu again by itself.
+"""
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a model runs; all that is joined for a GPU has portable kernels, too."""
+    if request.param == JOINED:
+        joined = functools.partial(join, on_gpu=True, compiled=True)
+        monkeypatch.setattr(recipe, "join", lambda model, **_: joined(model))
+    return str(request.param)
 
 
 def trained(make: Callable[..., Trainer], batch: dict[str, Any], **options: Any) -> Trained:
@@ -36,7 +52,7 @@ def is_same(a: Trained, b: Trained) -> bool:
     return same and all(np.array_equal(a[1][name], b[1][name]) for name in a[1])
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", zoo.NAMES)
 def test_small_models(name: str, precision: str, device: str) -> None:
@@ -44,7 +60,7 @@ def test_small_models(name: str, precision: str, device: str) -> None:
     batch = {"x": example.inputs, "labels": example.labels}
 
     def make(**options: Any) -> Trainer:
-        given = {"loss": "cross_entropy", "precision": precision, "device": device}
+        given = {"loss": "cross_entropy", "precision": precision, "device": device.split(",")[0]}
         return Trainer(example.model, **given, **options)
 
     plain = trained(make, batch)
@@ -52,7 +68,7 @@ def test_small_models(name: str, precision: str, device: str) -> None:
     for way in WAYS:
         other = trained(make, batch, recompute=way)
         assert is_same(plain, other), way
-        assert other[2] or name in NOTHING_CHEAP, way
+        assert other[2] or name in NOTHING_CHEAP[device], way
     for way in (None, LAYERS):
         assert is_same(plain, trained(make, batch, recompute=way, compress=EXACT)), way
 

@@ -10,7 +10,8 @@ from torch import nn
 from onnxtrain.errors import OptionError
 from onnxtrain.ortmodule import DebugOptions, FallbackPolicy, LogLevel, ORTModule
 from onnxtrain.ortmodule.layout import Layout, other_sizes, symbols_fit
-from onnxtrain.ortmodule.options import fallback_policy
+from onnxtrain.ortmodule.options import fallback_policy, recomputed
+from onnxtrain.transforms.recompute.again import SUFFIX
 
 
 def test_models_are_saved(tmp_path: pathlib.Path) -> None:
@@ -54,6 +55,41 @@ def test_torch_alone_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     wrapped(torch.ones(3, 4)).sum().backward()
     assert wrapped.weight.grad is not None
     assert not [*wrapped._all_sessions()]
+
+
+class Residual(nn.Module):
+    """Layers of which only what they begin with has to be kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = (nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8)) for _ in range(6))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_layers_are_computed_again_if_that_is_asked_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module, x, found = Residual(), torch.randn(16, 8), {}
+    for level in ("0", "1"):
+        monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", level)
+        options = DebugOptions(save_onnx=True, onnx_prefix=level, save_path=str(tmp_path))
+        wrapped = ORTModule(module, options)
+        module.zero_grad()
+        wrapped(x).square().sum().backward()
+        model = onnx.load(tmp_path / f"{level}_execution_model_training.onnx")
+        twice = {node.op_type for node in model.graph.node if node.name.endswith(SUFFIX)}
+        found[level] = twice, [p.grad.clone() for p in module.parameters()]
+    assert not found["0"][0] and {"Gelu", "Gemm"} <= found["1"][0]
+    assert all(map(torch.equal, found["0"][1], found["1"][1]))
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "3")
+    with pytest.raises(OptionError, match=r"ORTMODULE_MEMORY_OPT_LEVEL is '3'\n  have  0, 1, 2"):
+        recomputed()
 
 
 def test_a_layout_gives_back_what_it_was_made_of() -> None:
