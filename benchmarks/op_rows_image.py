@@ -13,7 +13,8 @@ from torch import Tensor
 
 from onnxtrain.kernels.nn.batch_norm import batch_norm_internal, batch_normalization_grad
 from onnxtrain.kernels.nn.conv import conv_grad
-from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool, max_pool_grad
+from onnxtrain.kernels.nn.max_pool import max_pool, max_pool_grad
+from onnxtrain.kernels.nn.pool import average_pool_grad
 from op_row import BF16, F32, Row, draw, fitted, with_compiled, working
 
 aten = torch.ops.aten

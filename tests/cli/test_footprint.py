@@ -26,7 +26,7 @@ CONV = """<ir_version: 8, opset_import: ["": 17]> images (float[N,3,16,16] x) =>
     c = Conv<pads=[1,1,1,1]>(x, w)
     n = BatchNormalization(c, s, b, m, v)
     r = Relu(n)
-    p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+    p = AveragePool<kernel_shape=[2,2], strides=[2,2]>(r)
     f = Flatten(p)
     y = MatMul(f, head)
 }"""

@@ -11,7 +11,8 @@ from kernels.test_edges import Array, equal, f32, none, one, ones, run
 from onnxtrain.errors import NodeError
 from onnxtrain.kernels.nn.conv import conv_grad
 from onnxtrain.kernels.nn.conv_transpose import conv_transpose_grad
-from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool_grad
+from onnxtrain.kernels.nn.max_pool import max_pool_grad
+from onnxtrain.kernels.nn.pool import average_pool_grad
 from onnxtrain.kernels.sequence import concat_from_sequence, sequence_at, sequence_erase
 from onnxtrain.kernels.tensor.resize import resize_grad
 from onnxtrain.kernels.vision.regions import roi_align

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kernels.fast import drawn, module, on_devices
-from onnxtrain.kernels.nn import pool
+from onnxtrain.kernels.nn import max_pool, pool
 
 WINDOWS = {
     "overlapping": {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
@@ -28,7 +28,7 @@ def test_each_element_adds_up_its_windows(
 ) -> None:
     options = WINDOWS[kind]
     x = drawn(2, 3, 11, 9, device=device, dtype=dtype).to(memory_format=layout)
-    y, places = pool.max_pool(x, **options, wanted=(True, True))
+    y, places = max_pool.max_pool(x, **options, wanted=(True, True))
     assert places is not None
     dy = drawn(*y.shape, device=device, dtype=dtype).to(memory_format=layout)
     window = pool.resolve(
@@ -148,11 +148,11 @@ def test_the_operator_takes_means(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_operator_takes_it(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(4, 8, 40, 40, device="cuda").to(memory_format=torch.channels_last)
     options = WINDOWS["overlapping"]
-    y, places = pool.max_pool(x, **options, wanted=(True, True))
+    y, places = max_pool.max_pool(x, **options, wanted=(True, True))
     dy = torch.randn_like(y)
     shapes = {"shape": tuple(x.shape), "out_shape": tuple(x.shape)}
-    found = pool.max_pool_grad(dy, places, **shapes, **options, deterministic=deterministic)
+    found = max_pool.max_pool_grad(dy, places, **shapes, **options, deterministic=deterministic)
     assert found.stride() == x.stride()
     monkeypatch.setattr(pool.fast, "ready", lambda *_, **__: False)
-    plain = pool.max_pool_grad(dy, places, **shapes, **options, deterministic=deterministic)
+    plain = max_pool.max_pool_grad(dy, places, **shapes, **options, deterministic=deterministic)
     torch.testing.assert_close(found, plain)

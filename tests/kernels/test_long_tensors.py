@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from onnxtrain.kernels import blocks, gist
-from onnxtrain.kernels.nn import pool
-from onnxtrain.kernels.nn.pool import average_pool_grad, max_pool, max_pool_grad
+from onnxtrain.kernels.nn.max_pool import max_pool, max_pool_grad
+from onnxtrain.kernels.nn.pool import average_pool_grad
 from onnxtrain.kernels.optimizer import parameter
 from onnxtrain.kernels.optimizer.lamb import lamb_optimizer
 from onnxtrain.kernels.reduction import norm
@@ -108,7 +108,7 @@ def test_pools(monkeypatch: Any, padded: bool, dtype: torch.dtype, layout: Any) 
         return [most, average_pool_grad(dy, x.shape, **form, out_shape=None)]
 
     few, true = both(dy), both(dy.double().contiguous())
-    monkeypatch.setattr(pool, "FEW", 0)
+    monkeypatch.setattr("onnxtrain.kernels.nn.max_pool.FEW", 0)
     whole = both(dy)
     torch.testing.assert_close(few, whole)
     monkeypatch.setattr(blocks, "SIZE", 1)

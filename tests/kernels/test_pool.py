@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from graph.text import proto
 from onnxtrain.errors import GraphError, NodeError
 from onnxtrain.gradients import build_gradient_graph
+from onnxtrain.kernels.nn.max_pool import max_pool, max_pool_grad
+from onnxtrain.kernels.nn.max_pool_planes import max_pool_in_planes_grad
 from onnxtrain.kernels.nn.places import plane_starts
-from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad, max_pool, max_pool_grad
+from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad
 from onnxtrain.kernels.nn.window import resolve
 from onnxtrain.testing.cases import pool as cases
 from onnxtrain.testing.model import run_model
@@ -271,3 +273,34 @@ def test_places_in_another_plane_are_those_of_the_whole_image() -> None:
 def test_planes_without_elements_have_a_beginning() -> None:
     starts = plane_starts(torch.zeros(2, 3, 1, 1, dtype=torch.int64), (0, 4))
     assert starts.shape == (2, 3, 1, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("last", [False, True])
+def test_maxima_are_the_same_and_lie_as_their_images(
+    channels: int, dtype: torch.dtype, last: bool
+) -> None:
+    """On a CPU pools of many channels are taken with the channels last, whatever they came in."""
+    torch.manual_seed(0)
+    x = torch.randn(3, channels, 9, 8).round(decimals=1).to(dtype)
+    order = torch.channels_last if last else torch.contiguous_format
+    form = {"kernel_shape": (3, 2), "strides": (2, 1)}
+    y, places = max_pool(x.contiguous(memory_format=order), **form, wanted=(True, True))
+    assert places is not None and y.dtype is dtype
+    if channels > 1:
+        assert y.is_contiguous(memory_format=order)
+        assert places.is_contiguous(memory_format=order)
+    windows = x.unfold(2, 3, 2).unfold(3, 2, 1)
+    assert torch.equal(y, windows.amax((-2, -1)))
+    assert torch.equal(x.flatten()[places.flatten()], y.flatten())
+
+
+def test_places_outside_of_a_plane_are_refused() -> None:
+    dy, form = torch.ones(1, 1, 2, 2), {"kernel_shape": (2, 2), "strides": (2, 2)}
+    for wrong in (-1, 16):
+        places = torch.tensor([[[[0, 2], [8, wrong]]]], dtype=torch.int32)
+        with pytest.raises(ValueError, match=r"outside of planes of \(4, 4\)"):
+            max_pool_in_planes_grad(dy, places, (1, 1, 4, 4), **form, out_shape=None)
+    with pytest.raises(ValueError, match="differ in shape"):
+        max_pool_in_planes_grad(dy[..., :1], places, (1, 1, 4, 4), **form, out_shape=None)

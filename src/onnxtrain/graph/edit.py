@@ -91,6 +91,12 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
+def sole_reader(value: ir.Value) -> ir.Node | None:
+    """The node that reads a value, if there is one use of it and it is no output of the graph."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
 def detach(*nodes: ir.Node) -> tuple[ir.Node, ...]:
     """Let nodes read nothing, so that they can be removed later, together with others.
 

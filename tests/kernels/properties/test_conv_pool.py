@@ -22,7 +22,8 @@ from kernels.properties.strategies import (
     vector,
 )
 from onnxtrain.kernels.nn.conv import conv, conv_grad
-from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad, max_pool, max_pool_grad
+from onnxtrain.kernels.nn.max_pool import max_pool, max_pool_grad
+from onnxtrain.kernels.nn.pool import average_pool, average_pool_grad
 from onnxtrain.testing.case import given as fixed
 from onnxtrain.types import DataType
 

@@ -5,15 +5,21 @@ Gradient nodes carry the attributes of the forward node, so those are declared h
 
 from __future__ import annotations
 
-from onnxtrain.graph.schemas.declare import INT64, WIDE, Attributes, op, optional, required
+from onnxtrain.graph.schemas.declare import INT32, INT64, WIDE, Attributes, op, optional, required
 from onnxtrain.graph.schemas.facts import Facts, Shape
-from onnxtrain.graph.schemas.infer import at, last_of, of, same_as, times, typed
+from onnxtrain.graph.schemas.infer import at, fixed, last_of, of, same_as, times, typed
 from onnxtrain.types import FLOATS, ONNX, OWN, DataType
 
 STATISTICS = WIDE | {DataType.BFLOAT16}
 WINDOW: Attributes = {
     "auto_pad": "NOTSET",
     "dilations": optional("ints"),
+    "pads": optional("ints"),
+    "strides": optional("ints"),
+}
+PLAIN_WINDOW: Attributes = {
+    "dilations": optional("ints"),
+    "kernel_shape": required("ints"),
     "pads": optional("ints"),
     "strides": optional("ints"),
 }
@@ -43,8 +49,8 @@ def transposed_channels(facts: Facts, output: int) -> Shape:
     return (known or at(facts.shape(0), 1),)
 
 
-def unpooled(facts: Facts, output: int) -> Shape | None:
-    """Batch and channels of dY; the spatial sizes of the pooled input are not recorded."""
+def planes(facts: Facts, output: int) -> Shape | None:
+    """Batch and channels of the first input; sizes of images are not worked out, or not known."""
     shape = facts.shape(0)
     return None if shape is None else shape[:2] + (None,) * (len(shape) - 2)
 
@@ -77,7 +83,7 @@ OPS = (
         kernel_shape=optional("ints"),
         ceil_mode=0,
         storage_order=0,
-        infer=typed(of(0), unpooled),
+        infer=typed(of(0), planes),
     ),
     op(
         "AveragePoolGrad",
@@ -90,7 +96,26 @@ OPS = (
         kernel_shape=required("ints"),
         ceil_mode=0,
         count_include_pad=0,
-        infer=typed(of(0), unpooled),
+        infer=typed(of(0), planes),
+    ),
+    op(
+        "MaxPoolInPlanes",
+        "X: T -> Y: T, places: I",
+        domain=OWN,
+        T=FLOATS,
+        I=INT32,
+        attributes=PLAIN_WINDOW,
+        infer=(typed(of(0), planes), typed(fixed(DataType.INT32), planes)),
+    ),
+    op(
+        "MaxPoolInPlanesGrad",
+        "dY: T, places: I, shape?: S -> dX: T",
+        domain=OWN,
+        T=FLOATS,
+        I=INT32,
+        S=INT64,
+        attributes=PLAIN_WINDOW,
+        infer=typed(of(0), planes),
     ),
     op(
         "BatchNormInternal",

@@ -11,7 +11,7 @@ from torch.nn import functional
 from onnxtrain.kernels.math.matmul import fused_matmul, gemm
 from onnxtrain.kernels.ms.activated import activated
 from onnxtrain.kernels.nn.conv import conv
-from onnxtrain.kernels.nn.pool import max_pool
+from onnxtrain.kernels.nn.max_pool import max_pool
 from onnxtrain.kernels.precision import lacks_products, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType

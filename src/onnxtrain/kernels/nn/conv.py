@@ -70,7 +70,7 @@ def _gradients(
     dy: Tensor, x: Tensor, w: Tensor, *, window: Window, group: int, wanted: list[bool]
 ) -> Grads:
     padded, padding = outer_padding(x, window)
-    last = channels_last(padded, w, window.strides)
+    last = channels_last(padded, w, dy.shape[2:], window.strides, padding)
     grad = laid_out(dy, last)
     # torch takes several times as long to add up what lies with its channels last
     apart = bool(last) and grad.is_cuda and wanted[2]
@@ -128,8 +128,9 @@ def convolve(x: Tensor, w: Tensor, b: Tensor | None, window: Window, group: int)
 
 
 def _convolved(x: Tensor, w: Tensor, b: Tensor | None, *, window: Window, group: int) -> Tensor:
+    sizes = window.outputs(x.shape[2:])
     x, padding = outer_padding(x, window)
-    last = channels_last(x, w, window.strides)
+    last = channels_last(x, w, sizes, window.strides, padding)
     options = (window.strides, padding, window.dilations, False, [0] * len(padding), group)
     filter_ = laid_out(w, last if w.is_cuda else None)
     result: Tensor = torch.ops.aten.convolution(laid_out(x, last), filter_, b, *options)
@@ -151,40 +152,50 @@ def grad_without_products(dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[boo
     )
 
 
-def channels_last(x: Tensor, w: Tensor, strides: Ints) -> bool | None:
+def channels_last(
+    x: Tensor, w: Tensor, outputs: Sequence[int], strides: Ints, padding: Ints
+) -> bool | None:
     """Whether images are convolved faster with their channels last; None if as they are.
 
     Tensor cores of a GPU take 16 bits like that. On the CPU it halves the time of most float32
     convolutions (and of pooling between them), but the gradient of a large filter may take a
     hundred times as long. What comes out is laid out like what went in, so one conversion serves
-    a whole network. oneDNN's gradient of a filter that skips pixels between the single ones it sees
-    writes whole vectors of channels past the end of its memory where there are fewer channels.
+    a whole network.
     """
     if x.ndim != 4:
         return None
     if x.is_cuda:
         return True if x.dtype.itemsize == 2 else None
-    if math.prod(w.shape[2:]) > LARGE_FILTER or _overruns(x, w, strides):
+    if math.prod(w.shape[2:]) > LARGE_FILTER or _overruns(x, w, outputs, strides, padding):
         return False
-    if x.dtype is not torch.float32 or x.shape[1] == 1 or not torch.backends.mkldnn.is_available():
+    if x.dtype is not torch.float32 or not torch.backends.mkldnn.is_available():
         return None
     return w.numel() <= HEAVY_FILTER * x.numel()
 
 
-def _overruns(x: Tensor, w: Tensor, strides: Ints) -> bool:
-    """Whether oneDNN cannot take few channels last."""
-    one = math.prod(w.shape[2:]) == 1 and max(strides) > 1
-    return one and w.shape[1] < VECTOR and x.dtype is torch.float32
+def _overruns(x: Tensor, w: Tensor, outputs: Sequence[int], strides: Ints, padding: Ints) -> bool:
+    """Whether oneDNN would write past the end of its memory with the channels last.
+
+    Its gradient of a filter that skips pixels between the single ones it sees writes whole vectors
+    of channels where there are fewer. What is one pixel wide it takes for something else: padded
+    ones, and those of one channel, also if they become so.
+    """
+    if x.dtype is not torch.float32:
+        return False
+    skips = math.prod(w.shape[2:]) == 1 and max(strides) > 1 and w.shape[1] < VECTOR
+    thin = x.shape[3] == 1 and (padding[1] > 0 or x.shape[1] == 1)
+    return skips or thin or (x.shape[1] == 1 and outputs[1] == 1)
 
 
 def laid_out(x: Tensor, last: bool | None) -> Tensor:
     """Images with their channels last or first, or as they are."""
     if last is None:
         return x
-    if last:
+    if last and x.shape[1] != 1:
         return x.contiguous(memory_format=torch.channels_last)
     # one channel is first and last, torch tells by strides that say nothing: they are made anew
-    return x.contiguous().view(-1).view(x.shape)
+    dense, (n, c, h, w) = x.contiguous().view(-1), x.shape
+    return dense.view(n, h, w, c).movedim(-1, 1) if last else dense.view(x.shape)
 
 
 def outer_padding(x: Tensor, window: Window) -> tuple[Tensor, Ints]:

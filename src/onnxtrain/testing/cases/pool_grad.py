@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from onnxtrain.testing.autograd import pulled_back
-from onnxtrain.testing.case import Case, Input, given, normal, shape_input
+from onnxtrain.testing.case import Case, Input, apart, given, normal, shape_input
 from onnxtrain.testing.cases import pool
-from onnxtrain.types import DataType
+from onnxtrain.types import OWN, DataType
 
 
 def _average_grad(dy: Tensor, shape: Tensor, **attributes: Any) -> Tensor:
@@ -98,5 +99,49 @@ _FED = [
         name="shape_at_run_time",
     ),
 ]
+_PLANES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "apart": ((2, 3, 6, 4), {"kernel_shape": (2, 2), "strides": (2, 2)}),
+    "padded": ((2, 3, 5, 6), {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "many_channels": ((1, 17, 3, 4), {"kernel_shape": (2, 3)}),
+    "dilated": ((1, 2, 7, 6), {"kernel_shape": (2, 3), "dilations": (3, 2)}),
+}
 
-CASES = [*_AVERAGE, *_MAX, *_FED]
+
+def _starts(x: Tensor) -> Tensor:
+    """Where planes begin."""
+    batch, channels, *sizes = x.shape
+    return torch.arange(batch * channels).reshape(batch, channels, 1, 1) * math.prod(sizes)
+
+
+def _in_planes(x: Tensor, **attributes: Any) -> tuple[Tensor, Tensor]:
+    y, indices = pool.max_pool(x, **attributes)
+    return y, indices - _starts(x)
+
+
+def _in_planes_grad(dy: Tensor, places: Tensor, shape: Tensor, **_: Any) -> Tensor:
+    return _max_grad(dy, places + _starts(torch.empty(shape.tolist())), shape)
+
+
+def _places(shape: tuple[int, ...], window: dict[str, Any]) -> Input:
+    """The places that MaxPoolInPlanes gives."""
+
+    def make(generator: torch.Generator) -> Tensor:
+        x = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return _in_planes(x, **window)[1]
+
+    return Input(make, DataType.INT32, grad=False)
+
+
+_IN_PLANES = [
+    Case("MaxPoolInPlanes", [apart(*shape, gap=1.0)], _in_planes, window, OWN, outputs=2, gradient=False,
+         name=name)
+    for name, (shape, window) in _PLANES.items()
+] + [
+    Case("MaxPoolInPlanesGrad",
+         [normal(*pool.max_only(torch.zeros(shape), **window).shape), _places(shape, window),
+          shape_input(*shape)],
+         _in_planes_grad, window, OWN, gradient=False, name=name)
+    for name, (shape, window) in _PLANES.items()
+]  # fmt: skip
+
+CASES = [*_AVERAGE, *_MAX, *_FED, *_IN_PLANES]

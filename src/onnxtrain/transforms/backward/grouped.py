@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import detach, take_over
+from onnxtrain.graph.edit import detach, sole_reader, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _GRADIENTS = {(ONNX, "Relu"): (MS, "ReluGrad"), (MS, "QuickGelu"): (MS, "QuickGeluGrad")}
@@ -52,7 +52,7 @@ def _place(norm: ir.Node) -> _Place | None:
         return None
     if _alpha(act) != _alpha(grads[0]):
         return None
-    last = _only_reader(grads[0].outputs[0])
+    last = sole_reader(grads[0].outputs[0])
     if last is None or _kind(last) != (OWN, "GroupNormalizedGrad"):
         return None
     same = [grads[0].outputs[0], *norm.inputs[:2], *norm.outputs[1:3]]
@@ -97,11 +97,6 @@ def _activation(norm: ir.Node) -> str:
 
 def _alpha(act: ir.Node) -> float:
     return act.attributes.get_float("alpha", 1.702)
-
-
-def _only_reader(value: ir.Value) -> ir.Node | None:
-    uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def _kind(node: ir.Node) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxtrain.graph.edit import detach, take_over
+from onnxtrain.graph.edit import detach, sole_reader, take_over
 from onnxtrain.types import MS, ONNX, OWN
 
 _NORM, _NORM_GRAD = (MS, "BatchNormInternal"), (MS, "BatchNormalizationGrad")
@@ -49,14 +49,14 @@ def _before_relu(relu: ir.Node) -> tuple[ir.Node, ir.Node, ir.Value] | None:
     total = None if value is None else value.producer()
     if value is None or total is None or _kind(total) != (ONNX, "Add"):
         return None
-    if _only_reader(value) is not relu or total.graph is not relu.graph:
+    if sole_reader(value) is not relu or total.graph is not relu.graph:
         return None
     for one, other in (tuple(total.inputs), tuple(reversed(total.inputs))):
         norm = None if one is None else one.producer()
         if one is None or other is None or norm is None or _kind(norm) != _NORM:
             continue
         same = one.shape is not None and one.shape == other.shape and one.dtype == other.dtype
-        if same and _trains(norm) and _only_reader(one) is total:
+        if same and _trains(norm) and sole_reader(one) is total:
             return total, norm, other
     return None
 
@@ -91,24 +91,19 @@ def _place(norm: ir.Node) -> tuple[ir.Node, ir.Node, ir.Node, ir.Node] | None:
     """The normalization, the Relu, and their gradients, if they belong to nobody else."""
     if not _trains(norm):
         return None
-    relu = _only_reader(norm.outputs[0])
+    relu = sole_reader(norm.outputs[0])
     if relu is None or _kind(relu) != _RELU:
         return None
     grads = [use.node for use in relu.outputs[0].uses() if _kind(use.node) == _RELU_GRAD]
     if len(grads) != 1 or grads[0].inputs[1] is not relu.outputs[0]:
         return None
-    grad = _only_reader(grads[0].outputs[0])
+    grad = sole_reader(grads[0].outputs[0])
     if grad is None or _kind(grad) != _NORM_GRAD or grad.inputs[0] is not grads[0].outputs[0]:
         return None
     same = [norm.inputs[0], norm.inputs[1], norm.outputs[3], norm.outputs[4]]
     if any(a is not b for a, b in zip(grad.inputs[1:5], same, strict=True)):
         return None
     return norm, relu, grads[0], grad
-
-
-def _only_reader(value: ir.Value) -> ir.Node | None:
-    uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def _join(graph: ir.Graph, norm: ir.Node, relu: ir.Node, relu_grad: ir.Node, grad: ir.Node) -> None:
