@@ -133,8 +133,8 @@ def _places(shape: tuple[int, ...], window: dict[str, Any]) -> Input:
 
 
 _IN_PLANES = [
-    Case("MaxPoolInPlanes", [apart(*shape, gap=1.0)], _in_planes, window, OWN, outputs=2, gradient=False,
-         name=name)
+    Case("MaxPoolInPlanes", [apart(*shape, gap=1.0)], _in_planes, window, OWN, outputs=2,
+         gradient=False, name=name)
     for name, (shape, window) in _PLANES.items()
 ] + [
     Case("MaxPoolInPlanesGrad",
