@@ -19,7 +19,7 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
     (
         "joins operators when a step is planned, which is after differentiation",
         OWN,
-        "BatchNormAddRelu Elementwise MaxPoolInPlanes MaxPoolInPlanesGrad",
+        "BatchNormAddRelu Elementwise LSTMLayer LSTMLayerGrad MaxPoolInPlanes MaxPoolInPlanesGrad",
     ),
     (
         "exchanges gradients or weights between processes after the backward pass",

@@ -5,12 +5,12 @@ Shapes: X [S, B, I], states [D, B, H], all states [S, D, B, H]; D is 2 if bidire
 
 from __future__ import annotations
 
-from onnxtrain.graph.schemas.declare import Attributes, op, optional
+from onnxtrain.graph.schemas.declare import INT32, UINT8, Attributes, op, optional
 from onnxtrain.graph.schemas.facts import Dim, Facts, Shape
-from onnxtrain.graph.schemas.infer import Dims, at, of, same_as, times, typed
-from onnxtrain.types import FLOATS, DataType
+from onnxtrain.graph.schemas.infer import Dims, any_shape, at, fixed, of, same_as, times, typed
+from onnxtrain.types import FLOATS, OWN, DataType
 
-INT32 = frozenset({DataType.INT32})
+FLOAT = frozenset({DataType.FLOAT})
 RECURRENT: Attributes = {
     "activations": optional("strings"),
     "activation_alpha": optional("floats"),
@@ -54,6 +54,7 @@ def vectors(count: int) -> Dims:
 
 STATE = typed(of(0), state)
 ALL_STATES = typed(of(0), every_step(1))
+BYTES = typed(fixed(DataType.UINT8), any_shape)
 
 OPS = (
     op(
@@ -65,6 +66,34 @@ OPS = (
         attributes=RECURRENT,
         input_forget=0,
         infer=(ALL_STATES, STATE, STATE, ALL_STATES, typed(of(0), every_step(4))),
+    ),
+    op(
+        "LSTMLayer",
+        "X: T, W: T, R: T, B?: T, H0?: T, C0?: T -> "
+        "HAll: T, HFinal: T, CFinal: T, kept: T1, kept_too: T1",
+        domain=OWN,
+        T=FLOAT,
+        T1=UINT8,
+        direction="forward",
+        infer=(ALL_STATES, STATE, STATE, BYTES, BYTES),
+    ),
+    op(
+        "LSTMLayerGrad",
+        "X: T, W: T, R: T, B?: T, H0?: T, C0?: T, HAll: T, HFinal: T, CFinal: T, kept: T1, "
+        "kept_too: T1, dHAll?: T, dHFinal?: T, dCFinal?: T -> "
+        "dX?: T, dW?: T, dR?: T, dB?: T, dH0?: T, dC0?: T",
+        domain=OWN,
+        T=FLOAT,
+        T1=UINT8,
+        direction="forward",
+        infer=(
+            same_as(0),
+            same_as(1),
+            same_as(2),
+            typed(of(0), vectors(8)),
+            STATE,
+            STATE,
+        ),
     ),
     op(
         "LSTMGrad",

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onnxtrain.testing.case import Case, Input, given, normal
-from onnxtrain.testing.cases import rnn_training
+from onnxtrain.testing.cases import rnn_layer, rnn_training
 from onnxtrain.types import DataType
 
 S, B, X, H = 4, 3, 2, 3
@@ -301,4 +301,4 @@ _SPECIAL = [
     _row("GRU", "linear_no_bias", {"state"}, linear_before_reset=1, direction="bidirectional"),
 ]
 
-CASES = [*_COMMON, *_ACTIVATED, *_SPECIAL, *rnn_training.CASES]
+CASES = [*_COMMON, *_ACTIVATED, *_SPECIAL, *rnn_training.CASES, *rnn_layer.CASES]

@@ -15,6 +15,7 @@ from onnxtrain.transforms.backward.bias import join_bias_sums
 from onnxtrain.transforms.backward.elementwise import join_elementwise
 from onnxtrain.transforms.backward.grouped import join_groups
 from onnxtrain.transforms.backward.loss import join_losses
+from onnxtrain.transforms.backward.lstms import join_lstms
 from onnxtrain.transforms.backward.normalized import join_normalized, join_shortcuts
 from onnxtrain.transforms.backward.pooled_relus import pool_first
 from onnxtrain.transforms.backward.pools import join_pools
@@ -41,8 +42,8 @@ STEPS = (
     join_bias_sums,
     join_skips,
 )
-ON_CPU = (pool_first, join_pools)
-"""What saves time on a CPU; the kernels of a GPU find places in the whole tensor as fast."""
+ON_CPU = (pool_first, join_pools, join_lstms)
+"""What saves time on a CPU, where torch or a library has kernels for both."""
 ON_GPU = (
     join_normalized,
     join_shortcuts,

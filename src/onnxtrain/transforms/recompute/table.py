@@ -48,7 +48,7 @@ _PRODUCTS = {
         "FusedConv", "FusedGemm", "FusedMatMul", "GRUTraining", "GemmFastGelu", "LSTMTraining",
         "MultiHeadAttention",
     },
-    OWN: {"MaxPoolInPlanes"},
+    OWN: {"LSTMLayer", "MaxPoolInPlanes"},
 }  # fmt: skip
 """What takes time, and is only computed again with the layer that it is in."""
 

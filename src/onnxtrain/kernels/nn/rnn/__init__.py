@@ -1,5 +1,5 @@
 """Recurrent layers, those that keep what a gradient needs, and the gradients."""
 
-from onnxtrain.kernels.nn.rnn import gru, lstm, lstm_training, simple
+from onnxtrain.kernels.nn.rnn import gru, lstm, lstm_layer, lstm_training, simple
 
-__all__ = ["gru", "lstm", "lstm_training", "simple"]
+__all__ = ["gru", "lstm", "lstm_layer", "lstm_training", "simple"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.nn.rnn import activation, scan
+from onnxtrain.kernels.nn.rnn import activation, onednn, scan
 from onnxtrain.kernels.nn.rnn.quickest import is_plain, quickest
 from onnxtrain.kernels.precision import widen
 from onnxtrain.kernels.registry import kernel
@@ -95,8 +95,16 @@ def run(
     every, finals = [], []
     for d, reverse in enumerate(reversals):
         if quick is not None:
-            inputs = projected(x, w[d], pick(b, d))
             first = tuple(scan.start(state, d, x, hidden) for state in states)
+            if onednn.takes(x, r):
+                weights = onednn.layer(w[d], r[d], pick(b, d))
+                steps, *last_ones, _ = onednn.forward(
+                    x, weights, first, reverse=reverse, keep=False
+                )
+                every.append(steps)
+                finals.append(tuple(last_ones))
+                continue
+            inputs = projected(x, w[d], pick(b, d))
             ran = quick.lstm(inputs, r[d], first, reverse=reverse, keep=False)
             every.append(ran.every)
             finals.append(ran.last)
