@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.fast import drawn, near, on_devices
-from onnxtrain.kernels.nn.rnn import fused, scan
+from onnxtrain.kernels.nn.rnn import fused, onednn, scan
 from onnxtrain.kernels.nn.rnn import gru as gru_module
 from onnxtrain.kernels.nn.rnn import lstm as lstm_module
 from onnxtrain.kernels.nn.rnn import lstm_training as lstm_training_module
@@ -45,6 +45,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(quick, name, counted(found, name, getattr(quick, name)))
     monkeypatch.setattr(quick, "BLOCK", 16)
     monkeypatch.setattr(ways, "_on_gpu", lambda r: r.dtype is not torch.float64)
+    monkeypatch.setattr(onednn, "takes", lambda x, r: False)
     monkeypatch.setattr(scan, "factor", lambda w: w)  # products in 16 bits, as on a GPU
     return found
 

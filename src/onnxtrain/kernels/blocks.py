@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.layout import IMAGES, in_one_order, layout_of
 from onnxtrain.kernels.precision import store
 
 SIZE = 1 << 18
@@ -65,9 +66,17 @@ def apply(function: Callable[..., Tensor], *tensors: Tensor, out: Tensor | None)
     """An elementwise function, rounded once to the type of the first tensor, into ``out``."""
     first = tensors[0]
     alike = all(t.shape == first.shape for t in tensors)
-    if not alike or not ready(*tensors, *([] if out is None else [out])):
+    if not alike or first.is_cuda or recorded(*tensors):
         return store(function(*tensors), first, out)
-    room = torch.empty_like(first) if out is None else out
-    for target, *parts in flat(room, *tensors):
+    # torch takes ten times as long for images of which some have their channels last
+    layout = layout_of(first)
+    given = (
+        [t.contiguous(memory_format=layout) for t in tensors] if first.ndim == IMAGES else tensors
+    )
+    room = torch.empty_like(given[0]) if out is None else out
+    ordered = in_one_order(room, *given)
+    if ordered is None or not ready(*ordered):
+        return store(function(*given), first, out)
+    for target, *parts in flat(*ordered):
         target.copy_(function(*parts))
     return room

@@ -142,6 +142,9 @@ def quick_gelu(x: Tensor, *, alpha: float = _QUICK, out: Tensor | None = None) -
 def quick_value(x: Tensor, alpha: float) -> Tensor:
     """x·sigmoid(α·x) in the type of computation."""
     wide = widen(x)
+    if alpha == 1.0:
+        found: Tensor = aten.silu.default(wide)
+        return found
     return (wide * alpha).sigmoid_().mul_(wide)
 
 
@@ -157,7 +160,7 @@ def quick_gelu_grad(
 
 def quick_slope(dy: Tensor, x: Tensor, alpha: float) -> Tensor:
     """dY times its slope in the type of computation."""
-    v = widen(x) * alpha
+    v = widen(x) if alpha == 1.0 else widen(x) * alpha
     if not blocks.recorded(dy, x):
         dx: Tensor = aten.silu_backward.default(widen(dy), v)
         return dx

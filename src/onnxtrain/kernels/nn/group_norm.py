@@ -39,7 +39,8 @@ def group_normalized(
         given = x, scale, bias, num_groups, epsilon, activation, alpha
         found: Three = fast.load("group_norm").normalize(*given)
         return found
-    wide, weight, shift = (widen(t).contiguous() for t in (x, scale, bias))
+    weight, shift = (widen(t).contiguous() for t in (scale, bias))
+    wide = widen(x).contiguous(memory_format=layout_of(x))
     samples, channels = x.shape[:2]
     if not blocks.recorded(x, scale, bias):
         places = x.shape[2:].numel()

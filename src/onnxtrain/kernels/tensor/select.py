@@ -10,6 +10,7 @@ from torch import Tensor
 from onnxtrain.kernels.precision import from_order, in_order
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import axis_of, scalar
+from onnxtrain.kernels.tensor.chosen import chosen
 from onnxtrain.kernels.tensor.movable import movable, moved, picked
 from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 
@@ -17,6 +18,8 @@ from onnxtrain.types import BOOL, FIXED, FLOAT8, NUMBERS
 @kernel("Where", since=9, inplace=["x", "y"])
 def where(condition: Tensor, x: Tensor, y: Tensor, *, out: Tensor | None = None) -> Tensor:
     """x where the condition holds, else y; all three broadcast."""
+    if condition.is_cpu and (found := chosen(condition, x, y, out)) is not None:
+        return found
     into = None if out is None else movable(out)
     return moved(torch.where(condition, movable(x), movable(y), out=into), x.dtype)
 

@@ -45,10 +45,11 @@ def compress(model: ir.Model, codec: str | None) -> int:
         )
     graph = model.graph
     _share_storage(graph)
-    forward, readers = Forward.of(graph), Readers(graph)
+    forward = Forward.of(graph)
+    readers = Readers(forward)
     count = 0
     for value in sorted(forward.needed - forward.outputs, key=forward.made.__getitem__):
-        uses = readers.of(value, forward)
+        uses = readers.of(value)
         if uses is None or not bytes_of(value):
             continue
         kind = BITS if uses.only_signs else CODECS[codec]

@@ -56,22 +56,21 @@ class Uses:
 
 
 class Readers:
-    """Finds who reads values of a graph."""
+    """Finds who reads values of a forward pass."""
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self._graph = graph
-        self._place = {node: place for place, node in enumerate(graph)}
+    def __init__(self, forward: Forward) -> None:
+        self._place = {node: place for place, node in enumerate(forward.graph)}
+        self._earlier = frozenset(forward.nodes)
 
-    def of(self, value: ir.Value, forward: Forward) -> Uses | None:
-        """Who reads a value of the forward pass; None if it is held by somebody else, too."""
+    def of(self, value: ir.Value) -> Uses | None:
+        """Who reads a value; None if it is held by somebody else, too."""
         uses = [(use.node, use.idx) for use in value.uses()]
         if any(node not in self._place or node.op_type == "YieldOp" for node, _ in uses):
             return None
-        earlier = set(forward.nodes)
-        later = [(node, index) for node, index in uses if node not in earlier]
+        later = [(node, index) for node, index in uses if node not in self._earlier]
         maker = value.producer()
         assert maker is not None, "what the forward pass makes has a node"
-        readers = [maker, *(node for node, _ in uses if node in earlier)]
+        readers = [maker, *(node for node, _ in uses if node in self._earlier)]
         ends = list(_ends(later))
         signs = all(index in _SIGNS.get((node.domain, node.op_type), ()) for node, index in ends)
         return Uses(
