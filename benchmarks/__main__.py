@@ -26,7 +26,16 @@ SHARED = {
     "op_rows_update",
     "op_timing",
 }
-SHARED |= {"page", "reference_steps", "report", "whole", "zoo_compare", "zoo_file"}
+SHARED |= {
+    "page",
+    "pairs",
+    "reference_steps",
+    "report",
+    "turns",
+    "whole",
+    "zoo_compare",
+    "zoo_file",
+}
 """Modules that are no benchmarks themselves."""
 
 

@@ -15,11 +15,14 @@ import torch
 
 from onnxtrain import InferenceSession
 from report import append, table
-from steps import milliseconds
+from turns import burst, medians, take_turns
 from whole import NAMES, Example, example, optimized
 
 WRONG = 1e-3
 """Largest error that is let through, relative to the largest output."""
+OURS, ORT, TORCH = "onnxtrain", "onnxruntime", "torch eager"
+SECONDS, ROUNDS = 0.4, 5
+"""Length of a burst, and turns."""
 
 
 def peer_session(model: bytes) -> onnxruntime.InferenceSession:
@@ -56,21 +59,23 @@ def measure(name: str, device: str, large: bool, samples: int, length: int) -> d
 
     theirs = torch.from_numpy(np.asarray(peer.run(None, feeds)[0]))
     check(name, ours(), {"onnxruntime": theirs, "torch": eager()})
-    first = milliseconds(ours, device)
-    ort = milliseconds(lambda: peer.run(None, feeds), "cpu")
-    other = milliseconds(eager, device)
-    best = min(first, milliseconds(ours, device))
+    bursts = {
+        OURS: burst(ours, device),
+        ORT: burst(lambda: peer.run(None, feeds), "cpu"),
+        TORCH: burst(eager, device),
+    }
+    taken = medians(take_turns(bursts, SECONDS, ROUNDS))
     return {
         "model": name,
         "on": device,
         "samples": samples,
         "length": length,
         "weights": sum(p.numel() for p in module.parameters()),
-        "onnxtrain ms": best,
-        "onnxruntime CPU ms": ort,
-        "torch eager ms": other,
-        "to onnxruntime": best / ort,
-        "to torch": best / other,
+        "onnxtrain ms": taken[OURS],
+        "onnxruntime CPU ms": taken[ORT],
+        "torch eager ms": taken[TORCH],
+        "to onnxruntime": taken[OURS] / taken[ORT],
+        "to torch": taken[OURS] / taken[TORCH],
     }
 
 

@@ -15,29 +15,19 @@ the allocations that torch's profiler reports, on CUDA by torch's own allocator.
 from __future__ import annotations
 
 import argparse
-import copy
-import dataclasses
 import functools
 import gc
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
-from onnxtrain import Trainer
 from onnxtrain.transforms.compress import EXACT
 from onnxtrain.transforms.recipe import AS_THEY_ARE, Waiting
 from onnxtrain.transforms.recompute import CHEAP, LAYERS
+from pairs import DEEP, NAMES, SPINE, Pair, Step, spine, whole
 from report import append, table
-from steps import MODELS as SPINE
-from steps import Encoder, export
-from whole import NAMES, example
+from turns import burst
 
-Step = Callable[[], object]
-Pair = tuple[Callable[[Waiting], Step], Callable[[], Step]]
-"""Makes our step, by how values wait for its backward pass, and torch's."""
 LESS = {
     CHEAP: Waiting(CHEAP),
     LAYERS: Waiting(LAYERS),
@@ -45,15 +35,7 @@ LESS = {
     "pack8": Waiting(compress="pack8"),
     "cheap, pack8": Waiting(CHEAP, "pack8"),
 }
-MODELS = {
-    **SPINE,
-    "transformer 12 x 256, T128, B32": (
-        lambda: Encoder(layers=12),
-        lambda: torch.randint(0, 1000, (32, 128)),
-    ),
-}
-TIMED = 7
-LENGTH = 128
+SECONDS = 3.0
 MEASURED = "measured step"
 
 
@@ -101,74 +83,13 @@ def peak_on_cuda(make: Callable[[], Step]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def torch_step(module, inputs, labels, loss, device: str) -> Step:
-    module = copy.deepcopy(module).train().to(device)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(module(**inputs), labels).backward()
-        optimizer.step()
-
-    return step
-
-
-def spine(name: str, device: str) -> Pair:
-    """One of the three models of ``steps.py``, or a deeper one."""
-    torch.manual_seed(0)
-    make, inputs = MODELS[name]
-    module, x = make(), inputs()
-    model = export(module, x)
-    x, labels = x.to(device), torch.randint(0, 10, (len(x),)).to(device)
-
-    def ours(waiting: Waiting) -> Step:
-        trainer = Trainer(
-            model, loss="cross_entropy", lr=1e-4, device=device, **dataclasses.asdict(waiting)
-        )
-        return lambda: trainer.step({"x": x, "labels": labels})
-
-    class Named(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = module
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x)
-
-    return ours, lambda: torch_step(Named(), {"x": x}, labels, F.cross_entropy, device)
-
-
-def whole(name: str, device: str, large: bool, samples: int) -> Pair:
-    """One of the nine architectures."""
-    found = example(name, large=large)
-    given = found.batch(samples, LENGTH if large else 16)
-    with torch.no_grad():
-        labels = found.labels(found.scores(given)).to(device)
-    inputs = {key: value.to(device) for key, value in given.items()}
-
-    def loss(result, labels: torch.Tensor) -> torch.Tensor:
-        return found.loss(result if isinstance(result, torch.Tensor) else result.logits, labels)
-
-    def ours(waiting: Waiting) -> Step:
-        trainer = Trainer(
-            found.model,
-            loss=lambda o, b: loss(o["scores"], b["labels"]),
-            lr=1e-4,
-            device=device,
-            **dataclasses.asdict(waiting),
-        )
-        return lambda: trainer.step({**inputs, "labels": labels})
-
-    return ours, lambda: torch_step(found.module, inputs, labels, loss, device)
-
-
 def measure(name: str, pair: Pair, device: str) -> dict[str, object]:
     peak = peak_on_cuda if device == "cuda" else peak_on_cpu
-    make, torchs = pair
-    makes = {way: functools.partial(make, of) for way, of in {"": AS_THEY_ARE, **LESS}.items()}
+    ways = {"": AS_THEY_ARE, **LESS}
+    makes = {way: functools.partial(pair.ours, device, of) for way, of in ways.items()}
     peaks = {way: peak(of) / 2**20 for way, of in makes.items()}
-    times = {way: milliseconds(of(), device) for way, of in makes.items()}
-    theirs = peak(torchs) / 2**20
+    times = {way: burst(of(), device)(SECONDS) for way, of in makes.items()}
+    theirs = peak(functools.partial(pair.torchs, device)) / 2**20
     return {
         "model": name,
         "on": device,
@@ -181,18 +102,6 @@ def measure(name: str, pair: Pair, device: str) -> dict[str, object]:
     }
 
 
-def milliseconds(step: Step, device: str) -> float:
-    """The median of some steps, after a first one."""
-    found = []
-    for _ in range(TIMED + 1):
-        start = time.perf_counter()
-        step()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        found.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(found[1:])
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -203,8 +112,9 @@ def main() -> None:
     options = arguments.parse_args()
     device, large = options.device, not options.small
     names = NAMES if options.only is None else options.only
-    rows = [measure(n, spine(n, device), device) for n in ([] if options.only else MODELS)]
-    rows += [measure(n, whole(n, device, large, options.samples), device) for n in names]
+    small = [] if options.only else [*SPINE, *DEEP]
+    rows = [measure(n, spine(n), device) for n in small]
+    rows += [measure(n, whole(n, options.samples, large), device) for n in names]
     print(table(rows))
     if options.save:
         print(append("memory", rows, options.device))
