@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from onnxtrain.kernels.attention import flash_backends as backends
+from onnxtrain.kernels import blocks
+from onnxtrain.kernels.attention import backends
 from onnxtrain.kernels.attention.flash import flash_attention
 from onnxtrain.kernels.devices import capability as capability_of
 
@@ -68,13 +69,47 @@ def test_products_in_every_type(name: str, dtype: torch.dtype) -> None:
     _assert_close(backends.Plain, _call(dtype, "cpu", **CALLS[name]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("size", [1, 1 << 13, 1 << 20], ids=["head", "heads", "all"])
+def test_some_heads_at_once(
+    size: int, name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "SIZE", size)
+    _assert_close(backends.Heads, _call(dtype, "cpu", **CALLS[name]))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torchs_kernel_of_a_cpu(name: str) -> None:
+    call = _call(torch.float32, "cpu", **CALLS[name])
+    assert backends.choose(call) is backends.Blocks
+    _assert_close(backends.Blocks, call)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 6, 6), (2, 1, 6, 6), (1, 4, 1, 6), (2, 4, 6, 6)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_that_leave_nothing_or_are_huge(shape: tuple[int, ...], causal: bool) -> None:
+    """Of torch's kernel such rows have wrong gradients, so products serve them."""
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 6, 8, generator=random) for _ in range(3))
+    for low in (-torch.inf, torch.finfo(torch.float32).min, -1e4):
+        mask = torch.randn(shape, generator=random)
+        mask[..., 0, :] = low
+        call = backends.Call(q, k, v, mask, 0.0, causal, None, False)
+        assert backends.choose(call) is backends.Heads
+        y, _, *grads = _both(backends.Heads, call)
+        expected, _, *others = _both(backends.Plain, call)
+        for one, other in zip((y, *grads), (expected, *others), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_chosen_agrees_with_products(name: str, dtype: torch.dtype) -> None:
     call = _call(dtype, "cuda", **CALLS[name])
-    assert call.backend is not backends.Plain
-    _assert_close(call.backend, call)
+    assert backends.choose(call) is not backends.Plain
+    _assert_close(backends.choose(call), call)
 
 
 def _sharing(call: backends.Call, in_rows: bool) -> backends.Call:
@@ -95,7 +130,9 @@ def test_heads_that_are_shared(device: str, name: str, in_rows: bool) -> None:
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     call = _sharing(_call(dtype, device, **CALLS[name]), in_rows)
     k, v = (t.repeat_interleave(2, 1) for t in (call.k, call.v))
-    ours, theirs = (_both(c.backend, c) for c in (call, dataclasses.replace(call, k=k, v=v)))
+    ours, theirs = (
+        _both(backends.choose(c), c) for c in (call, dataclasses.replace(call, k=k, v=v))
+    )
     theirs[3:5] = (t.unflatten(1, (2, 2)).sum(2) for t in theirs[3:5])
     tolerance = 1e-5 if device == "cpu" else 2e-2
     for one, other in zip(ours, theirs, strict=True):
@@ -107,31 +144,40 @@ def test_heads_that_are_shared(device: str, name: str, in_rows: bool) -> None:
 @pytest.mark.parametrize("name", ["causal", "plain"])
 def test_dropout_where_heads_are_shared(name: str) -> None:
     call = _sharing(_call(torch.bfloat16, "cuda", dropout=0.4, **CALLS[name]), True)
-    _linear_in_values(call.backend, call, 2e-2)
+    _linear_in_values(backends.choose(call), call, 2e-2)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["causal", "plain"])
 def test_what_is_the_same_from_run_to_run(name: str) -> None:
     call = _call(torch.bfloat16, "cuda", deterministic=True, **CALLS[name])
-    assert call.backend is backends.Flash
-    _assert_close(call.backend, call)
+    assert backends.choose(call) is backends.Flash
+    _assert_close(backends.choose(call), call)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CALLS)
 def test_dropout_is_drawn_from_the_generator_and_known_to_the_gradient(name: str) -> None:
     call = _call(torch.bfloat16, "cuda", dropout=0.4, **CALLS[name])
-    _linear_in_values(call.backend, call, 2e-2)
+    _linear_in_values(backends.choose(call), call, 2e-2)
     default = torch.cuda.default_generators[0].get_state()
-    first, again, other = (_both(call.backend, call, seed)[0] for seed in (1, 1, 2))
+    first, again, other = (_both(backends.choose(call), call, seed)[0] for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(default, torch.cuda.default_generators[0].get_state())
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_dropout_of_products(name: str) -> None:
-    _linear_in_values(backends.Plain, _call(torch.float32, "cpu", dropout=0.4, **CALLS[name]), 1e-4)
+@pytest.mark.parametrize("backend", [backends.Plain, backends.Heads])
+def test_dropout_of_products(backend: Backend, name: str) -> None:
+    _linear_in_values(backend, _call(torch.float32, "cpu", dropout=0.4, **CALLS[name]), 1e-4)
+
+
+def test_dropout_of_some_heads_is_that_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "SIZE", 1 << 12)
+    call = _call(torch.float32, "cpu", dropout=0.4, mask="added")
+    assert backends.choose(call) is backends.Heads
+    first, again, other = (_both(backends.Heads, call, seed) for seed in (1, 1, 2))
+    assert all(map(torch.equal, first, again)) and not torch.equal(first[0], other[0])
 
 
 def _linear_in_values(backend: Backend, call: backends.Call, tolerance: float) -> None:
@@ -180,7 +226,7 @@ def test_gpus_get_what_they_can_run(
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     t = torch.zeros(1, 2, 8, size, dtype=dtype)
     call = backends.Call(t, t, t, None, 0.0, True, None, False)
-    assert call.backend.__name__ == expected
+    assert backends.choose(call).__name__ == expected
     capability_of.cache_clear()
 
 
@@ -189,7 +235,7 @@ def test_gpus_of_others_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     t = torch.zeros(1, 2, 8, 64, dtype=torch.float16)
-    assert backends.Call(t, t, t, None, 0.0, True, None, False).backend is backends.Plain
+    assert backends.choose(backends.Call(t, t, t, None, 0.0, True, None, False)) is backends.Plain
     capability_of.cache_clear()
 
 

@@ -1,6 +1,6 @@
 """FlashAttention: attention that keeps one number a query for its gradient, never the scores.
 
-Who computes it is decided by ``flash_backends.choose``, alike for the operator and its gradient.
+Who computes it is decided by ``backends.choose``, alike for the operator and its gradient.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.attention import flash_backends as backends
+from onnxtrain.kernels.attention import backends
 from onnxtrain.kernels.attention.repeated import alike, gathered
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, OWN
@@ -40,7 +40,7 @@ def flash_attention(
     """
     operands = alike(q, k, v, mask)
     call = backends.Call(*operands, mask, dropout, bool(is_causal), scale, deterministic)
-    return call.backend.forward(call, rng)
+    return backends.choose(call).forward(call, rng)
 
 
 @kernel(
@@ -76,5 +76,5 @@ def flash_attention_grad(
     call = backends.Call(*operands, mask, dropout, bool(is_causal), scale, deterministic)
     saved = backends.Saved(y, logsumexp, seed, offset)
     masked = len(wanted) > 3 and wanted[3]
-    dq, dk, dv, d_mask = call.backend.backward(call, dy, saved, masked)
+    dq, dk, dv, d_mask = backends.choose(call).backward(call, dy, saved, masked)
     return gathered(dq, q), gathered(dk, k), gathered(dv, v), d_mask
