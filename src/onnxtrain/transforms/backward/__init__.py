@@ -14,6 +14,7 @@ from onnxtrain.transforms.backward.added import add_products
 from onnxtrain.transforms.backward.bias import join_bias_sums
 from onnxtrain.transforms.backward.elementwise import join_elementwise
 from onnxtrain.transforms.backward.grouped import join_groups
+from onnxtrain.transforms.backward.loop_sums import sum_behind_loops
 from onnxtrain.transforms.backward.loss import join_losses
 from onnxtrain.transforms.backward.lstms import join_lstms
 from onnxtrain.transforms.backward.normalized import join_normalized, join_shortcuts
@@ -34,6 +35,7 @@ from onnxtrain.transforms.backward.tied import join_tied
 __all__ = ["join"]
 
 STEPS = (
+    sum_behind_loops,
     join_losses,
     join_recurrent,
     join_residuals,
