@@ -13,7 +13,7 @@ from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
 from onnxtrain.kernels.tensor.axes import axis_of
-from onnxtrain.types import DataType
+from onnxtrain.types import OWN, DataType
 
 Body = Callable[..., tuple[Any, ...]]
 Types = Sequence[tuple[int, tuple[int | None, ...] | None]]
@@ -49,20 +49,65 @@ def loop(
 
     It goes on while the condition holds and fewer than ``m`` iterations are done.
     """
+    return _looped(m, cond, v_initial, body, wanted, out_types, device)
+
+
+@kernel(
+    "StackLoop",
+    domain=OWN,
+    host=["m", "cond"],
+    host_params=[0, 1],
+    host_results=[0],
+    outputs=0,
+    needs=["wanted", "out_types", "device"],
+)
+def stack_loop(
+    m: Any = None,
+    cond: Any = None,
+    *given: Any,
+    body: Body,
+    pops: int = 0,
+    pushes: int = 0,
+    wanted: tuple[bool, ...],
+    out_types: Types,
+    device: torch.device,
+) -> Sequence[Any]:
+    """Loop whose last inputs are sequences: an iteration is given the last element that is left.
+
+    Behind carried values it gives sequences of what each iteration gave behind its own, then rows.
+    """
+    return _looped(m, cond, given, body, wanted, out_types, device, pops, pushes)
+
+
+def _looped(
+    m: Any,
+    cond: Any,
+    given: Sequence[Any],
+    body: Body,
+    wanted: tuple[bool, ...],
+    types: Types,
+    device: torch.device,
+    pops: int = 0,
+    pushes: int = 0,
+) -> Sequence[Any]:
     limit = None if m is None else single(m)
     going = True if cond is None else bool(single(cond))
-    carried, count = list(v_initial), len(v_initial)
+    count = len(given) - pops
+    carried, stacks = list(given[:count]), [list(sequence) for sequence in given[count:]]
     gathered: list[list[Tensor]] = [[] for _ in wanted[count:]]
-    iteration = 0
+    iteration, yes = 0, torch.tensor(True)
     while going and (limit is None or iteration < limit):
-        again, *values = body(torch.tensor(iteration), torch.tensor(going), *carried)
+        if not all(stacks):
+            raise ValueError(f"there are {iteration} elements to be taken, but more iterations")
+        popped = (stack.pop() for stack in stacks)
+        again, *values = body(torch.tensor(iteration), yes, *carried, *popped)
         going = bool(again)
         carried = values[:count]
         _gather(gathered, values[count:], wanted[count:])
         iteration += 1
-    axes = [0] * len(gathered)
-    rows = _joined(gathered, wanted[count:], axes, out_types[count:], device)
-    return [*carried, *rows][: len(wanted)]
+    axes, first = [0] * len(gathered[pushes:]), count + pushes
+    rows = _joined(gathered[pushes:], wanted[first:], axes, types[first:], device)
+    return [*carried, *gathered[:pushes], *rows][: len(wanted)]
 
 
 def _gather(gathered: list[list[Tensor]], values: Sequence[Tensor], wanted: Sequence[bool]) -> None:

@@ -19,7 +19,8 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
     (
         "joins operators when a step is planned, which is after differentiation",
         OWN,
-        "BatchNormAddRelu Elementwise LSTMLayer LSTMLayerGrad MaxPoolInPlanes MaxPoolInPlanesGrad",
+        "BatchNormAddRelu Elementwise LSTMLayer LSTMLayerGrad MaxPoolInPlanes MaxPoolInPlanesGrad "
+        "StackLoop",
     ),
     (
         "exchanges gradients or weights between processes after the backward pass",

@@ -16,7 +16,7 @@ from onnxtrain.types import FIXED, MS, DataType, dtype_name, op_name, parse_dtyp
 
 TypeSet = frozenset[DataType] | frozenset[str]
 """Element types of tensors, or full type strings such as ``seq(tensor(float))``."""
-AttributeKind = Literal["int", "ints", "float", "floats", "string", "strings"]
+AttributeKind = Literal["int", "ints", "float", "floats", "string", "strings", "graph"]
 INT32 = frozenset({DataType.INT32})
 INT64 = frozenset({DataType.INT64})
 UINT8 = frozenset({DataType.UINT8})

@@ -123,4 +123,15 @@ OPS = (
         I=INT64,
         infer=unshaped,
     ),
+    op(
+        "StackLoop",
+        "M?: I, cond?: B, given*: each V -> results+: each V",
+        domain=OWN,
+        I=INT64,
+        B=frozenset({DataType.BOOL}),
+        V=frozenset(type_strings(ANY)) | _SEQUENCES | _OPTIONALS,
+        body=required("graph"),
+        pops=0,
+        pushes=0,
+    ),
 )

@@ -25,6 +25,7 @@ from onnxtrain.transforms.backward.projection import join_projections
 from onnxtrain.transforms.backward.recurrent import join_recurrent
 from onnxtrain.transforms.backward.residual import join_residuals
 from onnxtrain.transforms.backward.skip import join_skips
+from onnxtrain.transforms.backward.stacks import run_on_stacks
 from onnxtrain.transforms.backward.sums import (
     join_dropout_sums,
     join_norm_sums,
@@ -36,6 +37,7 @@ __all__ = ["join"]
 
 STEPS = (
     sum_behind_loops,
+    run_on_stacks,
     join_losses,
     join_recurrent,
     join_residuals,

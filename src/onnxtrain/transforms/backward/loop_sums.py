@@ -167,6 +167,7 @@ class _Rewritten:
         graph = new.graph
         assert graph is not None
         graph.insert_after(new, [self._marked(node) for node in self._outer.nodes])
+        graph.remove(list(detach(loop)), safe=True)
         dead = [node for found in sums for node in found.adding]
         dead += [term.node for found in sums for term in found.terms]
         measures = {
