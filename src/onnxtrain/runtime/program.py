@@ -16,6 +16,7 @@ import torch
 from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of, text_of
+from onnxtrain.kernels.layout import IMAGES
 from onnxtrain.runtime.obstacle import waiting
 from onnxtrain.runtime.plan import Plan, Step
 from onnxtrain.runtime.rehearsal import offered
@@ -147,7 +148,7 @@ class Program:
 
     def finish(self, running: Generator[Any, Any, Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Run the rest of a step with the gradients of what was handed out."""
-        return self._resume(running, tuple(grads))
+        return self._resume(running, tuple(map(_in_rows, grads)))
 
     def _resume(self, running: Generator[Any, Any, Any], sent: Any) -> tuple[Any, ...]:
         with torch.no_grad():
@@ -184,6 +185,16 @@ class Program:
             f"  inputs  {', '.join(shown) or 'none'}\n"
             f"  step    {self._file} line {found[0]}, kernel {kernel.place}"
         )
+
+
+def _in_rows(grad: Any) -> Any:
+    """A gradient from torch as its readers want it: each would arrange it anew otherwise.
+
+    That of a loss over classes in the second axis has them apart from each other.
+    """
+    if not isinstance(grad, torch.Tensor) or not grad.is_cpu or not 0 < grad.ndim < IMAGES:
+        return grad
+    return grad.contiguous()
 
 
 def _lookup(name: str, frame: types.FrameType) -> Any:
