@@ -1,100 +1,152 @@
-"""Products of 16-bit matrices, on processors with and without instructions for them."""
+"""Products of float32 matrices on a CPU by oneDNN, where MKL leaves instructions unused."""
 
+from __future__ import annotations
+
+import pathlib
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels import precision
-from onnxtrain.kernels.loss.projected import Projection
-from onnxtrain.kernels.math.einsum import einsum
+from onnxtrain.kernels import products
 from onnxtrain.kernels.math.matmul import fused_matmul, gemm, matmul
-from onnxtrain.kernels.ms.fused import gemm_fast_gelu
-from onnxtrain.kernels.nn.conv import conv, conv_grad
-from onnxtrain.kernels.nn.conv_transpose import conv_transpose, conv_transpose_grad
 
-ALL = (True, True, True)
-Call = Callable[..., Tensor | tuple[Tensor | None, ...]]
-CALLS: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
-    "MatMul": (matmul, [(3, 20, 30), (30, 40)]),
-    "FusedMatMul": (lambda a, b: fused_matmul(a, b, alpha=0.3, transB=1), [(2, 20, 30), (40, 30)]),
-    "Gemm": (lambda a, b, c: gemm(a, b, c, alpha=0.5, beta=2.0), [(20, 30), (30, 40), (40,)]),
-    "Gemm, turned": (lambda a, b: gemm(a, b, transA=1, transB=1), [(30, 20), (40, 30)]),
-    "Einsum": (lambda a, b: einsum(a, b, equation="bij,bjk->bik"), [(2, 20, 30), (2, 30, 40)]),
-    "GemmFastGelu": (gemm_fast_gelu, [(20, 30), (30, 40), (40,)]),
-    "Conv": (conv, [(2, 8, 9, 9), (6, 8, 3, 3), (6,)]),
-    "ConvGrad": (
-        lambda *xs: conv_grad(*xs, pads=[1, 0, 1, 2], wanted=ALL),
-        [(2, 6, 9, 9), (2, 8, 9, 9), (6, 8, 3, 3)],
-    ),
-    "ConvTranspose": (conv_transpose, [(2, 8, 9, 9), (8, 6, 3, 3), (6,)]),
-    "ConvTransposeGrad": (
-        lambda *xs: conv_transpose_grad(*xs, wanted=ALL),
-        [(2, 6, 11, 11), (2, 8, 9, 9), (8, 6, 3, 3)],
-    ),
+if not torch.backends.mkldnn.is_available():
+    pytest.skip("torch was built without oneDNN", allow_module_level=True)
+
+M, K, N = 33, 20, 17
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """oneDNN serves all sizes here; shapes of what it multiplied."""
+    found: list[tuple[int, ...]] = []
+    serves = products.serves
+
+    def noted(a: Tensor, b: Tensor) -> bool:
+        served = serves(a, b)
+        if served:
+            found.append((*a.shape, b.shape[1]))
+        return served
+
+    monkeypatch.setattr(products, "WORTH", 1)
+    monkeypatch.setattr(products, "NARROW", 1)
+    monkeypatch.setattr(products, "wins", lambda: True)
+    monkeypatch.setattr(products, "serves", noted)
+    return found
+
+
+FORMS: dict[str, Callable[[int, int], Tensor]] = {
+    "dense": torch.randn,
+    "turned": lambda rows, columns: torch.randn(columns, rows).t(),
+    "with gaps": lambda rows, columns: torch.randn(rows, columns + 3)[:, 2:-1],
+    "turned, with gaps": lambda rows, columns: torch.randn(columns, rows + 5).t()[5:],
+    "every third": lambda rows, columns: torch.randn(rows, 3, columns)[:, 1],
+    "one row": lambda rows, columns: torch.randn(1, columns).expand(rows, -1),
 }
 
 
-def results(call: Call, inputs: list[Tensor]) -> list[Tensor]:
-    found = call(*inputs)
-    return [found] if isinstance(found, Tensor) else [one for one in found if one is not None]
+def near(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", CALLS)
-def test_results_are_rounded_once_without_instructions(
-    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left", FORMS)
+@pytest.mark.parametrize("right", FORMS)
+def test_however_matrices_lie(left: str, right: str, called: list[tuple[int, ...]]) -> None:
+    a, b, row = FORMS[left](M, K), FORMS[right](K, N), torch.randn(N)
+    near(products.product(a, b), a.double() @ b.double())
+    near(products.product(a, b, row), a.double() @ b.double() + row)
+    assert called == [(M, K, N)] * 2
+
+
+ADDED = {
+    "nothing": lambda: None,
+    "a row": lambda: torch.randn(N),
+    "a matrix of a row": lambda: torch.randn(1, N),
+    "a column": lambda: torch.randn(M, 1),
+    "a matrix": lambda: torch.randn(M, N),
+    "a turned matrix": lambda: torch.randn(N, M).t(),
+    "a number": lambda: torch.randn(()),
+}
+
+
+@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (1.0, 0.0)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_gemm(
+    added: str, alpha: float, beta: float, turned: bool, called: list[tuple[int, ...]]
 ) -> None:
-    call, shapes = CALLS[name]
-    torch.manual_seed(0)
-    inputs = [torch.randn(shape).to(dtype) for shape in shapes]
-    true = results(call, [x.double() for x in inputs])
-    asked = []
-    monkeypatch.setattr(precision, "multiplies", lambda kind: asked.append(kind))
-    found = results(call, inputs)
-    assert set(asked) == {dtype}
-    for ours, exact in zip(found, true, strict=True):
-        assert ours.dtype is dtype and ours.shape == exact.shape
-        half_a_step = torch.finfo(dtype).eps / 2 * exact.abs() * (1 + 1e-3)
-        assert ((ours.double() - exact).abs() <= half_a_step + 1e-4 * half_a_step.max()).all()
+    a, b, c = torch.randn(K, M) if turned else torch.randn(M, K), torch.randn(N, K), ADDED[added]()
+    options = {"alpha": alpha, "beta": beta, "transA": int(turned), "transB": 1}
+    left = a.t() if turned else a
+    expected = alpha * (left.double() @ b.double().t())
+    expected = expected if c is None else expected + beta * c.double()
+    near(gemm(a, b, c, **options), expected)
+    if c is not None and c.shape == (M, N):
+        room = c.clone(memory_format=torch.preserve_format)
+        assert gemm(a, b, room, **options, out=room) is room
+        near(room, expected)
 
 
-def test_instructions_are_used_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "multiplies", lambda kind: True)
-    monkeypatch.setattr(precision, "widen", lambda x: pytest.fail("was computed in float32"))
-    a = torch.randn(8, 8).to(torch.bfloat16)
-    assert torch.equal(matmul(a, a), torch.matmul(a, a))
+def test_rows_in_several_axes(called: list[tuple[int, ...]]) -> None:
+    a, b = torch.randn(3, 4, 5, K), torch.randn(K, N)
+    near(matmul(a, b), a.double() @ b.double())
+    assert called == [(60, K, N)]
+    moved = a.movedim(0, 2)
+    near(fused_matmul(moved, b.t().contiguous(), transB=1), moved.double() @ b.double())
+    row = torch.randn(N)
+    near(products.of_rows(a, b, row), a.double() @ b.double() + row)
+    near(products.of_rows(a[0, 0, 0], b), a[0, 0, 0].double() @ b.double())
 
 
-def test_a_sum_in_place_is_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "multiplies", lambda kind: False)
-    torch.manual_seed(0)
-    a, b, c = (torch.randn(16, 16).to(torch.bfloat16) for _ in range(3))
-    true = torch.addmm(c.double(), a.double(), b.double()).to(torch.bfloat16)
-    found = gemm(a, b, c, out=c)
-    assert found is c and torch.equal(c, true)
+def test_what_is_left_to_torch(called: list[tuple[int, ...]]) -> None:
+    a, b = torch.randn(M, K), torch.randn(K, N)
+    for pair in ((a.double(), b.double()), (a[:0], b), (a[:, :0], b[:0])):
+        near(products.product(*pair), pair[0].double() @ pair[1].double())
+    weight = b.clone().requires_grad_()
+    products.product(a, weight).sum().backward()
+    assert weight.grad is not None and not called
 
 
-def test_other_types_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "multiplies", lambda kind: False)
-    assert not precision.lacks_products(torch.ones(1))
-    assert not precision.lacks_products(torch.ones(1, dtype=torch.float64))
-    assert not precision.lacks_products(torch.ones(1, dtype=torch.bfloat16, device="meta"))
-    assert precision.lacks_products(torch.ones(1, dtype=torch.bfloat16))
+def test_small_products_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "wins", lambda: True)
+    a, b = torch.randn(256, 128), torch.randn(128, 128)
+    assert products.serves(a, b) and not products.serves(a[:255], b)
+    thin = torch.randn(1 << 13, 64)
+    assert products.serves(thin, torch.randn(64, 16))
+    assert not products.serves(thin, torch.randn(64, 15))
 
 
-def test_scores_of_a_loss_are_multiplied_likewise(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    rows, w = torch.randn(6, 8).to(torch.float16), torch.randn(10, 8).to(torch.float16)
-    labels, weights = torch.randint(0, 10, (6,)), torch.ones(6)
-    asked = []
-    monkeypatch.setattr(precision, "multiplies", lambda kind: asked.append(kind))
-    loss = Projection(rows, w, None, labels, None, -100)
-    each, dx, dw, _ = loss.at_once(torch.tensor(1.0), labels, None, weights)
-    scores = (rows.double() @ w.double().mT).to(torch.float16).double()
-    assert len(asked) == 3
-    torch.testing.assert_close(
-        each.double(), torch.nn.functional.cross_entropy(scores, labels, reduction="none")
-    )
-    assert dx.dtype is dw.dtype is torch.float16
+@pytest.mark.parametrize(
+    ("capability", "maker", "expected"),
+    [
+        ("AVX512", "AuthenticAMD", True),
+        ("AVX512", "GenuineIntel", False),
+        ("AVX2", "AuthenticAMD", False),
+        ("AVX512", "", False),
+    ],
+)
+def test_processors_that_mkl_knows_less_of(
+    capability: str, maker: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(products, "maker", lambda: maker)
+    products.wins.cache_clear()
+    assert products.wins() is expected
+    products.wins.cache_clear()
+
+
+def test_who_made_the_processor(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t: 2\n")
+    monkeypatch.setattr(products, "_CPUINFO", told)
+    assert products.maker() == "AuthenticAMD"
+    told.write_text("processor\t: 0\nCPU implementer\t: 0x41\n")
+    assert products.maker() == ""
+    monkeypatch.setattr(products, "_CPUINFO", tmp_path / "nothing")
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD")
+    assert products.maker() == "AuthenticAMD"
+    monkeypatch.delenv("PROCESSOR_IDENTIFIER")
+    assert products.maker() == ""

@@ -15,6 +15,7 @@ from onnxtrain.kernels import fast
 from onnxtrain.kernels.dtypes import to_torch
 from onnxtrain.kernels.loss import labels as over_labels
 from onnxtrain.kernels.precision import acc, multiply
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTS, OWN
 
@@ -92,12 +93,12 @@ class Projection:
         self, dy: Tensor, labels: Tensor, ignored: Tensor | None, each_weight: Tensor
     ) -> Grads:
         """The loss of each row, dx, dw and d bias, in operations that torch records."""
-        scores = multiply(torch.matmul, self.rows, self.w.mT)
+        scores = multiply(of_rows, self.rows, self.w.mT)
         scores = scores if self.bias is None else scores + self.bias
         log_prob = over_labels.log_probabilities(scores, acc(scores.dtype))
         each = over_labels.losses(log_prob, labels, ignored, each_weight)
         d = over_labels.spread(log_prob, labels, ignored, dy * each_weight).to(scores.dtype)
-        dx, dw = multiply(torch.matmul, d, self.w), multiply(torch.matmul, d.mT, self.rows)
+        dx, dw = multiply(of_rows, d, self.w), multiply(of_rows, d.mT, self.rows)
         return each, dx, dw, None if self.bias is None else d.sum(0)
 
     def in_parts(self, dy: Tensor) -> Grads:

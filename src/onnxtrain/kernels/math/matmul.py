@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.precision import as_int64, from_int64, lacks_products, multiply, store, widen
+from onnxtrain.kernels.products import of_rows, product, product_added, serves
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, INTEGERS, MS, DataType
 
@@ -73,12 +74,10 @@ _WORTH = 1 << 22
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a·b; rows of a large 16-bit product on a GPU begin at aligned places."""
-    if b.ndim == 2 and a.ndim > 2 and a.device.type == "cpu" and not a.is_contiguous():
-        # torch would repeat b for every matrix of a
-        product: Tensor = torch.mm(a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
-        return product
-    if b.ndim != 2 or a.ndim < 2 or not a.is_cuda:
+    if b.ndim != 2 or a.ndim < 2:
         return torch.matmul(a, b)
+    if not a.is_cuda:
+        return of_rows(a, b)
     flat = a.flatten(0, -2)
     out = _room(flat, b)
     if out is None:
@@ -147,11 +146,22 @@ def gemm(
     if lacks_products(a):
         added = None if c is None else widen(c)
         return store(gemm(widen(left), widen(right), added, alpha=alpha, beta=beta), a, out)
+    if alpha == 1 and beta == 1 and c is not None and serves(left, right):
+        return _added(left, right, c, out)
     if out is not None:
         return out.addmm_(left, right, beta=beta, alpha=alpha)
     if c is None:
         return _scaled_product(left, right, alpha)
     return torch.addmm(c, left, right, beta=beta, alpha=alpha, out=_room(left, right))
+
+
+def _added(a: Tensor, b: Tensor, c: Tensor, out: Tensor | None) -> Tensor:
+    """a·b + c by oneDNN, with c broadcast."""
+    if out is not None:
+        return out.add_(product(a, b))
+    if c.numel() == b.shape[1] and c.shape[-1:] == b.shape[1:]:
+        return product(a, b, c)
+    return product_added(a, b, c) if c.shape == (len(a), b.shape[1]) else product(a, b).add_(c)
 
 
 @kernel("Gemm", since=9, T=_GEMM_INTEGERS)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxtrain.kernels.precision import store, widen
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS
 
@@ -101,4 +102,4 @@ def _shares(router: Tensor, k: int, normalized: bool) -> Tensor:
 def _linear(x: Tensor, weights: Tensor, biases: Tensor | None, one: int) -> Tensor:
     """x·Wᵀ + b of one expert."""
     bias = None if biases is None else widen(biases[one])
-    return functional.linear(x, widen(weights[one]), bias)
+    return of_rows(x, widen(weights[one]).mT, bias)

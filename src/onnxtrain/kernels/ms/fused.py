@@ -13,6 +13,7 @@ from onnxtrain.kernels.ms.activated import activated
 from onnxtrain.kernels.nn.conv import conv
 from onnxtrain.kernels.nn.max_pool import max_pool
 from onnxtrain.kernels.precision import lacks_products, store, widen
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.types import FLOATS, MS, DataType
 
@@ -161,7 +162,7 @@ def fused_gemm(
 def gemm_fast_gelu(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """y = gelu(x·w + bias), by its approximation with tanh."""
     pair = (widen(x), widen(w)) if lacks_products(x) else (x, w)
-    y = widen(torch.matmul(*pair))
+    y = widen(of_rows(*pair))
     y = y if bias is None else y + bias
     return store(functional.gelu(y, approximate="tanh"), x)
 

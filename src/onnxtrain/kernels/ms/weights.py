@@ -7,6 +7,7 @@ from torch import Tensor
 
 from onnxtrain.kernels.ms.bits import unpacked
 from onnxtrain.kernels.precision import acc, multiply, store, widen
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.rehearsal import remembered
 from onnxtrain.types import FLOAT8, FLOATS, INTS, MS, NARROW, DataType
@@ -96,7 +97,7 @@ def matmul_nbits(
     """y = a·wᵀ + bias with w[n, k] = (code - zero point)·scale, one of each for a block of k."""
     _check_layout(weight_prepacked)
     blocks = _Blocks(b, scales, zero_points, g_idx, (N, K), bits, block_size)
-    return multiply(torch.nn.functional.linear, a, blocks.weights().to(a.dtype), bias)
+    return multiply(of_rows, a, blocks.weights().to(a.dtype).mT, bias)
 
 
 def _check_layout(prepacked: int) -> None:
@@ -129,10 +130,10 @@ def matmul_nbits_grad(
     blocks = _Blocks(b, scales, zero_points, g_idx, (N, K), bits, block_size)
     asked = [*wanted, False, False, False]
     rows = dy.reshape(-1, N)
-    da = multiply(torch.matmul, dy, blocks.weights().to(a.dtype)) if asked[0] else None
+    da = multiply(of_rows, dy, blocks.weights().to(a.dtype)) if asked[0] else None
     d_scales = d_zero = None
     if asked[1] or asked[2]:
-        dw = torch.matmul(widen(rows).t(), widen(a).reshape(-1, K))
+        dw = of_rows(widen(rows).t(), widen(a).reshape(-1, K))
         d_scales = store(blocks.summed(dw * blocks.steps).reshape(scales.shape), scales)
         d_zero = -store(blocks.summed(dw) * blocks.scales, scales)
         d_zero = d_zero if zero_points is None else d_zero.reshape(-1)[: zero_points.numel()]
@@ -166,7 +167,7 @@ def matmul_bnb4(
     codes = torch.stack([b >> 4, b & 15], -1).reshape(-1)[: N * K]
     scales = widen(absmax).repeat_interleave(block_size)[: N * K]
     w = (table[codes.to(torch.int64)] * scales).reshape(N, K).to(a.dtype)
-    return multiply(torch.matmul, a, w.t() if transB else w)
+    return multiply(of_rows, a, w.t() if transB else w)
 
 
 @kernel("GatherBlockQuantized", domain=MS, T1=_UINT8, T2=FLOATS, Tind=INTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import attend, join_heads, scale_of, working
 from onnxtrain.kernels.transformer.self_attention import projections
@@ -33,8 +34,7 @@ def longformer_attention(
     weights = _merged(input.shape[2], weight, bias, global_weight, global_bias)
     x = working(input)
     local, others = (
-        projections(torch.matmul(x, working(w)), b, num_heads)
-        for w, b in (weights[:2], weights[2:])
+        projections(of_rows(x, working(w)), b, num_heads) for w, b in (weights[:2], weights[2:])
     )
     is_global = global_flags != 0
     place = torch.arange(x.shape[1], device=x.device)

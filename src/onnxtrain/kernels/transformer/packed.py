@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.attention.scaled_dot import fused
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import join_heads, scale_of, unpacked, working
 from onnxtrain.kernels.transformer.multi_head import queries_keys_values
@@ -51,7 +52,7 @@ def packed_attention(
     scale: float = 0.0,
 ) -> Tensor:
     """Attention with its own projections; tokens see those of their own sequence."""
-    product = unpacked(torch.matmul(working(input), working(weights)), token_offset)
+    product = unpacked(of_rows(working(input), working(weights)), token_offset)
     heads = projections(product, bias, num_heads, qkv_hidden_sizes)
     y = _attended(heads, cumulative_sequence_length, attention_bias, scale)
     return _packed(y, token_offset, len(input)).to(input.dtype)

@@ -11,6 +11,7 @@ from torch import Tensor
 from onnxtrain.kernels.attention.rotary import rotated
 from onnxtrain.kernels.ms.qproducts import steps
 from onnxtrain.kernels.precision import acc
+from onnxtrain.kernels.products import of_rows
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.transformer.attend import (
     Padding,
@@ -56,7 +57,7 @@ def attention(
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q, k, v = x·W + b, and keys and values with the past before them, stacked."""
-    product = torch.matmul(working(input), working(weights))
+    product = of_rows(working(input), working(weights))
     heads = projections(product, bias, num_heads, qkv_hidden_sizes)
     used = first_of(past_sequence_length) if past_present_share_buffer else None
     if past_present_share_buffer and (past is None or used is None):

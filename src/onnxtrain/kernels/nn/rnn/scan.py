@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onnxtrain.kernels.precision import acc, multiply, widen
+from onnxtrain.kernels.products import of_rows
 
 States = tuple[Tensor, ...]
 Step = Callable[[Tensor, States], tuple[States, States]]
@@ -41,17 +41,17 @@ def factor(w: Tensor) -> Tensor:
 def projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """x @ w^T + bias for all times at once, in the type in which products are."""
     w = factor(w)
-    return multiply(F.linear, x.to(w.dtype), w, None if bias is None else bias.to(w.dtype))
+    return multiply(of_rows, x.to(w.dtype), w.mT, None if bias is None else bias.to(w.dtype))
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:
     """x @ w^T in the weight's type, handed on in the type of computation."""
-    return multiply(torch.matmul, x.to(w.dtype), w.transpose(-1, -2)).to(acc(w.dtype))
+    return multiply(of_rows, x.to(w.dtype), w.mT).to(acc(w.dtype))
 
 
 def back(da: Tensor, w: Tensor) -> Tensor:
     """da @ w in the weight's type: the gradient of a product in what was multiplied with w^T."""
-    return multiply(torch.matmul, da.to(w.dtype), w)
+    return multiply(of_rows, da.to(w.dtype), w)
 
 
 def start(state: Tensor | None, direction: int, like: Tensor, hidden: int) -> Tensor:
@@ -140,7 +140,7 @@ def turned(reverse: bool) -> Callable[[Tensor], Tensor]:
 def weight_grad(da: Tensor, x: Tensor) -> Tensor:
     """Sum of da^T x over time and batch, as one product."""
     seen = factor(x).flatten(0, 1)
-    return da.to(seen.dtype).flatten(0, 1).transpose(0, 1) @ seen
+    return of_rows(da.to(seen.dtype).flatten(0, 1).mT, seen)
 
 
 def before(first: Tensor, every: Tensor) -> Tensor:
