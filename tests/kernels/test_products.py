@@ -53,7 +53,15 @@ def near(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("left", FORMS)
 @pytest.mark.parametrize("right", FORMS)
-def test_however_matrices_lie(left: str, right: str, called: list[tuple[int, ...]]) -> None:
+@pytest.mark.parametrize("large", [1, 1 << 20])
+def test_however_matrices_lie(
+    left: str,
+    right: str,
+    large: int,
+    called: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "LARGE", large)
     a, b, row = FORMS[left](M, K), FORMS[right](K, N), torch.randn(N)
     near(products.product(a, b), a.double() @ b.double())
     near(products.product(a, b, row), a.double() @ b.double() + row)

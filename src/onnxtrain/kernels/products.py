@@ -18,6 +18,8 @@ from onnxtrain.kernels import blocks
 
 WORTH, NARROW = 1 << 22, 16
 """Multiplications from which on a call of oneDNN is worth what it costs, and the smallest size."""
+LARGE = 1 << 20
+"""Elements of a transposed matrix from which on to transpose it takes longer than to copy all."""
 OTHERS = ("AuthenticAMD", "HygonGenuine")
 """Makers of processors with AVX-512 that MKL does not use it on."""
 _CPUINFO = pathlib.Path("/proc/cpuinfo")
@@ -27,8 +29,19 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a·b of two matrices, with a row added to each of its rows."""
     if not serves(a, b):
         return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+    if bias is None and a.numel() >= LARGE and a.mT.is_contiguous() and b.is_contiguous():
+        return _sum_of_rows(a.mT, b)
     row = None if bias is None else bias.reshape(-1)
     found: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), row, "none", [], "")
+    return found
+
+
+def _sum_of_rows(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀ·b of matrices in rows: the gradient of a weight, for which they are not transposed."""
+    like = a.new_empty(a.shape[1], b.shape[1])  # of which oneDNN reads the sizes alone
+    found: Tensor = torch.ops.aten.mkldnn_linear_backward_weights(
+        a.to_mkldnn(), b.to_mkldnn(), like, False
+    )[0]
     return found
 
 
