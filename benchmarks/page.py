@@ -29,6 +29,14 @@ def models() -> list[Row]:
     return last_runs(on_gpu(read("models")), "model", "way")
 
 
+def steps_on_cpu() -> list[Row]:
+    return last_of_each(on_cpu(read("steps")), "model")
+
+
+def forward_on_cpu() -> list[Row]:
+    return last_of_each(on_cpu(read("forward")), "model")
+
+
 def scaling() -> list[Row]:
     found = last_of_each(on_gpu(read("scaling")), "varied", "value")
     return sorted(found, key=lambda row: (list(VALUES).index(row["varied"]), int(row["value"])))
@@ -110,6 +118,26 @@ def model_table(rows: list[Row]) -> str:
         "tokens or images/s": "tokens or images/s",
         "GB held": "reserved GB",
         "first step s": "first s",
+    }
+    return markdown(titles, rows)
+
+
+def steps_table(rows: list[Row]) -> str:
+    titles = {
+        "model": "model",
+        "onnxtrain ms": "onnxtrain ms",
+        "torch eager ms": "torch eager ms",
+        "onnxruntime-training ms": "reference ms",
+    }
+    return markdown(titles, rows)
+
+
+def forward_table(rows: list[Row]) -> str:
+    titles = {
+        "model": "model",
+        "onnxtrain ms": "onnxtrain ms",
+        "torch eager ms": "torch eager ms",
+        "onnxruntime ms": "onnxruntime CPU ms",
     }
     return markdown(titles, rows)
 
@@ -214,6 +242,21 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Forward, backward, clipping and AdamW in bfloat16 with float32 weights.",
         models,
         model_table,
+    ),
+    (
+        "Whole steps on a CPU",
+        "",
+        "Forward, backward and AdamW in float32: the three small models, and nine architectures "
+        "(`--whole`) on eight samples.",
+        steps_on_cpu,
+        steps_table,
+    ),
+    (
+        "Forward passes on a CPU",
+        "",
+        "The same nine in inference.",
+        forward_on_cpu,
+        forward_table,
     ),
     (
         "Losses over steps",
