@@ -81,12 +81,10 @@ def test_interpolated_images(
     dy = torch.randn(2, 3, *sizes, dtype=torch.float64).to(device)
     results, kept = [], dy.contiguous(memory_format=layout)
     ran = []
-    bilinear = resize_images.bilinear
+    linear = resize_images.linear
     for served in (True, False):
         monkeypatch.setattr(resize_images, "_is_served", lambda x, served=served: served)
-        monkeypatch.setattr(
-            resize_images, "bilinear", lambda *g: ran.append(bilinear(*g)) or ran[-1]
-        )
+        monkeypatch.setattr(resize_images, "linear", lambda *g: ran.append(linear(*g)) or ran[-1])
         y = resize.resize(x, None, None, [2, 3, *sizes], **how)
         given = {"deterministic": False, **how}
         factors = [1.0, 1.0, sizes[0] / 4, sizes[1] / 6]
@@ -109,3 +107,49 @@ def test_factors_that_are_not_those_of_the_sizes(
         monkeypatch.setattr(resize_images, "_is_served", lambda x, served=served: served)
         results.append(resize.resize(x, None, [1.0, 1.0, *factors], mode="linear"))
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners"])
+@pytest.mark.parametrize("sizes", [(64, 128), (100, 333), (1080, 1920), (1920, 1080)])
+def test_positions_in_large_images(coordinates: str, sizes: tuple[int, int]) -> None:
+    """In float32 torch reads up to a thousandth of a pixel beside them."""
+    x, how = torch.randn(1, 1, sizes[0], 4), {"coordinate_transformation_mode": coordinates}
+    dy = torch.randn(1, 1, sizes[1], 4)
+    found, exact = (
+        resize.resize(t, None, None, [1, 1, sizes[1], 4], mode="linear", **how)
+        for t in (x, x.double())
+    )
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-6)
+    factors = [1.0, 1.0, sizes[1] / sizes[0], 1.0]
+    found, exact = (
+        resize.resize_grad(t, x, None, factors, mode="linear", deterministic=True, **how)
+        for t in (dy, dy.double())
+    )
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_images_of_16_bits_on_a_cpu_are_rounded_once(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 5, 7).to(dtype)
+    found = resize.resize(x, None, [1.0, 1.0, 2.0, 2.0], mode="linear")
+    exact = resize.resize(x.double(), None, [1.0, 1.0, 2.0, 2.0], mode="linear")
+    assert found.dtype is dtype and torch.equal(found, exact.float().to(dtype))
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("sizes", [(9,), (3,), (9, 4, 11), (4, 4, 7), (2, 3, 5)])
+def test_lines_and_volumes(
+    coordinates: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(2, 3, *(4, 4, 7)[-len(sizes) :], dtype=torch.float64)
+    dy = torch.randn(2, 3, *sizes, dtype=torch.float64)
+    factors = [new / old for new, old in zip(dy.shape, x.shape, strict=True)]
+    how = {"mode": "linear", "coordinate_transformation_mode": coordinates}
+    results = []
+    for served in (True, False):
+        if not served:
+            monkeypatch.setattr(resize_images, "_is_served", lambda x: False)
+        y = resize.resize(x, None, None, list(dy.shape), **how)
+        results.append([y, resize.resize_grad(dy, x, None, factors, deterministic=True, **how)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

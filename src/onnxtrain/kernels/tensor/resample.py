@@ -100,7 +100,7 @@ class Taps:
 
 def taps(axis: Axis, how: Sampling, device: torch.device) -> Taps:
     """The map of one axis, computed on the device in float64."""
-    at = _source(axis, how.coordinates, device)
+    at = source(axis, how.coordinates, device)
     outside = None
     if how.coordinates == "tf_crop_and_resize":
         outside = (at < 0) | (at > axis.size - 1)
@@ -114,7 +114,7 @@ def taps(axis: Axis, how: Sampling, device: torch.device) -> Taps:
     return Taps(axis, places.clamp(0, axis.size - 1), weights, outside)
 
 
-def _source(axis: Axis, coordinates: str, device: torch.device) -> Tensor:
+def source(axis: Axis, coordinates: str, device: torch.device) -> Tensor:
     """For every position of the output, the position in the input."""
     x = torch.arange(axis.out_size, dtype=torch.float64, device=device)
     last, width = axis.size - 1, axis.scale * axis.size

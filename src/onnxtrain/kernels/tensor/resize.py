@@ -115,7 +115,8 @@ def resize_grad(
     if list(dy.shape) == _shape(x, within):
         if (factors := images.repeats(x, within, how)) is not None:
             return images.summed(dy, factors)
-        if not deterministic and (steps := images.bilinear(x, within, how)) is not None:
+        repeatable = not deterministic or not dy.is_cuda
+        if repeatable and (steps := images.linear(x, within, how)) is not None:
             return images.interpolated_back(dy, x, steps)
     maps = _maps(within, how, dy.device)
     grad = widen(dy) if maps else dy.clone()
@@ -187,7 +188,7 @@ def _resize(x: Tensor, axes: list[Axis], how: Sampling, extrapolation: float = 0
         raise ValueError(f"nothing of shape {tuple(x.shape)} cannot become {tuple(shape)}")
     if (factors := images.repeats(x, axes, how)) is not None:
         return images.repeated(x, factors)
-    if (steps := images.bilinear(x, axes, how)) is not None:
+    if (steps := images.linear(x, axes, how)) is not None:
         return images.interpolated(x, shape, steps)
     exact = how.mode == "nearest"
     whole = not x.dtype.is_floating_point

@@ -9,25 +9,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onnxtrain.kernels.layout import layout_of
-from onnxtrain.kernels.precision import widen
-from onnxtrain.kernels.tensor.resample import Axis, Sampling, taps
+from onnxtrain.kernels.layout import IMAGES, layout_of
+from onnxtrain.kernels.precision import acc, widen
+from onnxtrain.kernels.tensor.resample import Axis, Sampling, source, taps
 
 _HALF = ("half_pixel", "pytorch_half_pixel")
 aten = torch.ops.aten
+CLOSE = 1e-6
+"""How far a position may be off, in pixels; a weight is off by as much."""
 
 
 def _changing(x: Tensor, axes: Sequence[Axis]) -> dict[int, Axis] | None:
-    """The axes that change, if all of them are rows and columns of images."""
+    """The axes that change, if none of them is that of samples or channels."""
     found = {a.index: a for a in axes if a.scale != 1 or a.out_size != a.size}
-    if x.ndim != 4 or not found or not x.numel() or not {2, 3} >= found.keys():
-        return None
-    return found
+    return found if found and x.numel() and min(found) >= 2 else None
 
 
 def repeats(x: Tensor, axes: Sequence[Axis], how: Sampling) -> tuple[int, int] | None:
     """How often rows and columns of images are repeated, if that is all that happens to them."""
-    changing = _changing(x, axes) if how.mode == "nearest" else None
+    changing = _changing(x, axes) if how.mode == "nearest" and x.ndim == IMAGES else None
     if changing is None or not all(_is_repeated(axis, how) for axis in changing.values()):
         return None
     down, across = (
@@ -67,25 +67,42 @@ def summed(dy: Tensor, factors: tuple[int, int]) -> Tensor:
     return torch.nn.functional.avg_pool2d(windows, factors, divisor_override=1).to(dy.dtype)
 
 
+_LINEAR = {
+    3: (aten.upsample_linear1d, aten.upsample_linear1d_backward),
+    4: (aten.upsample_bilinear2d, aten.upsample_bilinear2d_backward),
+    5: (aten.upsample_trilinear3d, aten.upsample_trilinear3d_backward),
+}
+"""Torch's kernels and their gradients, by the number of axes."""
+
+
 class Steps(NamedTuple):
-    """How torch goes through images: whether corners are aligned, and the two factors."""
+    """How torch goes through lines, images or volumes: whether corners are aligned, and factors.
+
+    ``dtype`` is the type that it does so in, which is that of its positions, too.
+    """
 
     align_corners: bool
-    factors: tuple[float, float]
+    factors: tuple[float, ...]
+    dtype: torch.dtype
 
 
-def bilinear(x: Tensor, axes: Sequence[Axis], how: Sampling) -> Steps | None:
-    """Whether torch's own kernel computes this, on a GPU, where it is one launch."""
+def linear(x: Tensor, axes: Sequence[Axis], how: Sampling) -> Steps | None:
+    """Whether torch's own kernel computes this, in one pass over the images."""
     plain = how.mode == "linear" and not how.antialias and not how.exclude_outside
     changing = _changing(x, axes) if plain and _is_served(x) else None
     if changing is None or not all(_is_alike(axis, how) for axis in changing.values()):
         return None
-    down, across = (float(changing[at].scale) if at in changing else 1.0 for at in (2, 3))
-    return Steps(how.coordinates == "align_corners", (down, across))
+    places = range(2, x.ndim)
+    factors = tuple(float(changing[at].scale) if at in changing else 1.0 for at in places)
+    dtype = x.dtype if x.is_cuda else acc(x.dtype)
+    if x.is_cpu and not all(_is_exact(axis, how) for axis in changing.values()):
+        dtype = torch.float64
+    return Steps(how.coordinates == "align_corners", factors, dtype)
 
 
 def _is_served(x: Tensor) -> bool:
-    return x.is_cuda and x.is_floating_point()
+    there = x.ndim in _LINEAR if x.is_cpu else x.is_cuda and x.ndim == IMAGES
+    return there and x.is_floating_point()
 
 
 def _is_alike(axis: Axis, how: Sampling) -> bool:
@@ -95,16 +112,28 @@ def _is_alike(axis: Axis, how: Sampling) -> bool:
     return how.coordinates in _HALF and (axis.out_size > 1 or how.coordinates == "half_pixel")
 
 
+@functools.lru_cache(1024)
+def _is_exact(axis: Axis, how: Sampling) -> bool:
+    """Whether positions that torch computes in float32 are as good as those in float64."""
+    places = torch.arange(axis.out_size, dtype=torch.float32)
+    if how.coordinates == "align_corners":
+        found = places * ((axis.size - 1) / max(1, axis.out_size - 1))
+    else:
+        found = (places + 0.5) * (1 / axis.scale) - 0.5
+    exact = source(axis, how.coordinates, torch.device("cpu"))
+    return bool((found - exact).abs().max() <= CLOSE)
+
+
 def interpolated(x: Tensor, shape: Sequence[int], steps: Steps) -> Tensor:
-    """Images resized to a shape; 16-bit ones are computed in float32 by torch itself."""
-    align, factors = steps
-    result: Tensor = aten.upsample_bilinear2d(x, list(shape[2:]), align, *factors)
-    return result
+    """Images (lines, volumes) resized to a shape, which lie as before."""
+    align, factors, dtype = steps
+    result: Tensor = _LINEAR[x.ndim][0](x.to(dtype), list(shape[2:]), align, *factors)
+    return result.to(x.dtype)
 
 
 def interpolated_back(dy: Tensor, x: Tensor, steps: Steps) -> Tensor:
-    """Its gradient, which is added up in any order."""
-    align, factors = steps
+    """Its gradient; on a GPU it is added up in any order."""
+    align, factors, dtype = steps
     sizes = list(dy.shape[2:]), list(x.shape)
-    result: Tensor = aten.upsample_bilinear2d_backward(dy, *sizes, align, *factors)
-    return result
+    result: Tensor = _LINEAR[dy.ndim][1](dy.to(dtype), *sizes, align, *factors)
+    return result.to(dy.dtype)
