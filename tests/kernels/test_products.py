@@ -68,6 +68,14 @@ def test_however_matrices_lie(
     assert called == [(M, K, N)] * 2
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_the_right_matrix_has_no_gaps(form: str) -> None:
+    b = FORMS[form](K, N)
+    found = products.dense(b)
+    assert found.is_contiguous() or found.t().is_contiguous()
+    assert torch.equal(found, b) and (found is b) == (form in ("dense", "turned"))
+
+
 ADDED = {
     "nothing": lambda: None,
     "a row": lambda: torch.randn(N),
