@@ -56,7 +56,9 @@ def of_rows(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product_added(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """a·b + c of three matrices that ``serves``."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(a, c, dense(b).t(), None, "add")
+    found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+        a, c.contiguous(), dense(b).t(), None, "add"
+    )
     return found
 
 
