@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 import statistics
@@ -110,53 +111,37 @@ def kernel_table(rows: list[Row]) -> str:
     return f"All together{how}: {means}.\n\n{markdown(titles, summed)}"
 
 
-def model_table(rows: list[Row]) -> str:
-    titles = {
-        "model": "model",
-        "way": "way",
-        "ms": "ms",
-        "tokens or images/s": "tokens or images/s",
-        "GB held": "reserved GB",
-        "first step s": "first s",
-    }
-    return markdown(titles, rows)
-
-
-def steps_table(rows: list[Row]) -> str:
-    titles = {
-        "model": "model",
-        "onnxtrain ms": "onnxtrain ms",
-        "torch eager ms": "torch eager ms",
-        "onnxruntime-training ms": "reference ms",
-    }
-    return markdown(titles, rows)
-
-
-def forward_table(rows: list[Row]) -> str:
-    titles = {
-        "model": "model",
-        "onnxtrain ms": "onnxtrain ms",
-        "torch eager ms": "torch eager ms",
-        "onnxruntime ms": "onnxruntime CPU ms",
-    }
-    return markdown(titles, rows)
-
-
-def scaling_table(rows: list[Row]) -> str:
-    titles = {
-        "varied": "varied",
-        "value": "value",
-        "ms": "ms",
-        "ms per unit": "ms per unit",
-        "times the size": "size grew",
-        "times the time": "ms grew",
-        "GB held": "reserved GB",
-        "torch eager ms": "torch ms",
-        "its times the time": "torch ms grew",
-    }
-    return markdown(titles, rows)
-
-
+MODEL = {
+    "model": "model",
+    "way": "way",
+    "ms": "ms",
+    "tokens or images/s": "tokens or images/s",
+    "GB held": "reserved GB",
+    "first step s": "first s",
+}
+STEPS = {
+    "model": "model",
+    "onnxtrain ms": "onnxtrain ms",
+    "torch eager ms": "torch eager ms",
+    "onnxruntime-training ms": "reference ms",
+}
+FORWARD = {
+    "model": "model",
+    "onnxtrain ms": "onnxtrain ms",
+    "torch eager ms": "torch eager ms",
+    "onnxruntime ms": "onnxruntime CPU ms",
+}
+SCALING = {
+    "varied": "varied",
+    "value": "value",
+    "ms": "ms",
+    "ms per unit": "ms per unit",
+    "times the size": "size grew",
+    "times the time": "ms grew",
+    "GB held": "reserved GB",
+    "torch eager ms": "torch ms",
+    "its times the time": "torch ms grew",
+}
 CURVES = ("onnxtrain", "torch bfloat16", "torch float32")
 """Ways whose losses are compared; torch's two are apart by what rounding alone makes of a curve."""
 
@@ -206,19 +191,15 @@ def curve_table(rows: list[Row]) -> str:
     return markdown({title: title for title in summed[0]}, summed)
 
 
-def planning_table(rows: list[Row]) -> str:
-    titles = {
-        "nodes": "nodes",
-        "weights": "weights",
-        "prepare s": "prepare s",
-        "gradient s": "gradient s",
-        "session s": "session s",
-        "whole Trainer s": "trainer s",
-        "ms per node": "trainer ms per node",
-    }
-    return markdown(titles, rows)
-
-
+PLANNING = {
+    "nodes": "nodes",
+    "weights": "weights",
+    "prepare s": "prepare s",
+    "gradient s": "gradient s",
+    "session s": "session s",
+    "whole Trainer s": "trainer s",
+    "ms per node": "trainer ms per node",
+}
 PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], str]]] = [
     (
         "Kernels bound by memory",
@@ -241,7 +222,7 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "models.png",
         "Forward, backward, clipping and AdamW in bfloat16 with float32 weights.",
         models,
-        model_table,
+        functools.partial(markdown, MODEL),
     ),
     (
         "Whole steps on a CPU",
@@ -249,14 +230,14 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Forward, backward and AdamW in float32: the three small models, and nine architectures "
         "(`--whole`) on eight samples.",
         steps_on_cpu,
-        steps_table,
+        functools.partial(markdown, STEPS),
     ),
     (
         "Forward passes on a CPU",
         "",
         "The same nine in inference.",
         forward_on_cpu,
-        forward_table,
+        functools.partial(markdown, FORWARD),
     ),
     (
         "Losses over steps",
@@ -273,14 +254,14 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "scaling.png",
         "A GPT-2 of width 512 (8 x 512 tokens, 6 layers, 16384 words), one size varied at a time.",
         scaling,
-        scaling_table,
+        functools.partial(markdown, SCALING),
     ),
     (
         "How planning grows",
         "planning.png",
         "From an ONNX graph to a plan that trains: processor time of one thread.",
         planning,
-        planning_table,
+        functools.partial(markdown, PLANNING),
     ),
 ]
 """Title, picture if there is one, text, rows and table; a part without rows is left out."""

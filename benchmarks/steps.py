@@ -75,10 +75,7 @@ def measure(name: str, device: str, python: str | None, seconds: float) -> dict[
         times = take_turns(bursts, seconds)
     taken = medians(times)
     return {
-        "model": name,
-        "onnxtrain ms": taken[OURS],
-        "torch eager ms": taken[TORCH],
-        "ratio": ratio(times, OURS, TORCH),
+        **beside_torch(name, times),
         "plan steps": len(trainer.module.runner(training=True).plan.block.steps),
         "reference ms": taken.get(REFERENCE, ""),
         "reference ratio": ratio(times, OURS, REFERENCE),
@@ -93,13 +90,17 @@ def measure_whole(name: str, device: str, samples: int, seconds: float) -> dict[
     steps = {OURS: pair.ours(device), TORCH: pair.torchs(device)}
     bursts = {way: burst(step, device) for way, step in steps.items()}
     times = take_turns(bursts, seconds, ROUNDS_OF_WHOLE)
+    return {**beside_torch(name, times), "samples": samples}
+
+
+def beside_torch(name: str, times: dict[str, list[float]]) -> dict[str, object]:
+    """What is said of every model."""
     taken = medians(times)
     return {
         "model": name,
         "onnxtrain ms": taken[OURS],
         "torch eager ms": taken[TORCH],
         "ratio": ratio(times, OURS, TORCH),
-        "samples": samples,
     }
 
 
