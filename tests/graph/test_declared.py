@@ -73,6 +73,17 @@ def test_sizes_below_zero_are_unknown():
     assert found[0].shape == (3, 2)
 
 
+@pytest.mark.parametrize("word", ["None", "?", "-1", "Unknown", " "])
+def test_a_word_for_any_size_does_not_make_sizes_equal(word):
+    of = proto("(float[N,3] x, float[N,3] y) => (float[M,3] z) { a = Neg(x)  z = Add(a, y) }")
+    for value in of.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_param = word
+    session = InferenceSession(of)
+    assert session.get_inputs()[0].shape == [None, 3]
+    one, five = np.ones([1, 3], np.float32), np.ones([5, 3], np.float32)
+    assert session.run(None, {"x": one, "y": five})[0].shape == (5, 3)
+
+
 def test_sizes_that_were_reckoned_with_below_zero_are_unknown():
     """A quantiser takes -1 for a number, and half of it for 0."""
     text = """(float[N,1,H,W] x) => (float[N,1,1,1] y) {

@@ -75,6 +75,16 @@ def test_a_failure_shows_values_that_the_host_reads() -> None:
         run(torch.ones(2, 3), torch.tensor([5, 5]))
 
 
+def test_a_failure_tells_which_inputs_give_one_name_two_sizes() -> None:
+    run = program("(float[N,3] x, float[M] w, float[N,3] y) => (float[N,3] z) { z = Add(x, y) }")
+    told = r"sizes   'N' is 2 in 'x' and 5 in 'y': sizes of one name are equal, name them apart"
+    with pytest.raises(NodeError, match=told):
+        run(torch.ones(2, 3), torch.ones(2), torch.ones(5, 3))
+    with pytest.raises(NodeError) as caught:
+        run(torch.ones(5, 3), torch.ones(2), torch.ones(5, 4))
+    assert "sizes" not in str(caught.value)
+
+
 def test_errors_of_the_package_pass_unchanged() -> None:
     registry = KernelRegistry()
 

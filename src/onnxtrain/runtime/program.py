@@ -17,6 +17,7 @@ from onnxtrain.distributed.groups import Groups
 from onnxtrain.errors import NodeError, OnnxTrainError
 from onnxtrain.kernels.dtypes import tensor_of, text_of
 from onnxtrain.kernels.layout import IMAGES
+from onnxtrain.runtime.named_sizes import contradiction
 from onnxtrain.runtime.obstacle import waiting
 from onnxtrain.runtime.plan import Plan, Step
 from onnxtrain.runtime.rehearsal import offered
@@ -130,7 +131,7 @@ class Program:
             except OnnxTrainError:
                 raise
             except Exception as error:
-                raise self._explained(error) from error
+                raise self._explained(error, args) from error
 
     def _rehearsed(self, args: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
         """With: if kernels must be compiled for the first run, all of them are at once."""
@@ -144,13 +145,15 @@ class Program:
         """Run a step that yields up to its middle: the values handed out, and the rest."""
         running = self._step(*args)
         with self._rehearsed(args):
-            return self._resume(running, None), running
+            return self._resume(running, None, args), running
 
     def finish(self, running: Generator[Any, Any, Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Run the rest of a step with the gradients of what was handed out."""
         return self._resume(running, tuple(map(_in_rows, grads)))
 
-    def _resume(self, running: Generator[Any, Any, Any], sent: Any) -> tuple[Any, ...]:
+    def _resume(
+        self, running: Generator[Any, Any, Any], sent: Any, args: Sequence[Any] = ()
+    ) -> tuple[Any, ...]:
         with torch.no_grad():
             try:
                 handed: tuple[Any, ...] = running.send(sent)
@@ -161,9 +164,9 @@ class Program:
             except OnnxTrainError:
                 raise
             except Exception as error:
-                raise self._explained(error) from error
+                raise self._explained(error, args) from error
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: Exception, args: Sequence[Any]) -> Exception:
         """The error with the node it happened in, if it happened in the step."""
         trace, found = error.__traceback__, None
         while trace is not None:
@@ -184,6 +187,7 @@ class Program:
             f"{type(error).__name__}: {error}\n"
             f"  inputs  {', '.join(shown) or 'none'}\n"
             f"  step    {self._file} line {found[0]}, kernel {kernel.place}"
+            f"{contradiction(self.plan.inputs, args)}"
         )
 
 

@@ -89,6 +89,17 @@ def test_whole_numbers_are_not_divided_beforehand() -> None:
     same(result, {"x": X}, ["x"])
 
 
+def test_what_becomes_a_number_tells_the_sizes_of_what_it_cuts() -> None:
+    """ONNX's inference takes no size for the end of a Slice."""
+    body = """(double[3,4] x, double[N,2] other) => (double[3,K] y, double[1] size) {
+        end = Shape<start=1>(other) part = Slice(x, zero, end, one) both = Concat<axis=1>(part, x)
+        y = Neg(both) sizes = Shape<start=1>(both) size = Cast<to=11>(sizes)
+    }"""
+    result = fused(body, {name: NUMBERS[name] for name in ("zero", "one")})
+    assert result.ops == ["Slice", "Concat", "Neg", "Cast"]
+    same(result, {"x": X, "other": X[:, :2]}, ["x"])
+
+
 def test_a_border_of_nothing_is_left_out() -> None:
     """One that moves rows from one side to the other is none, though shapes stay the same."""
     numbers = {"none": np.zeros(4, np.int64), "shift": np.array([1, 0, -1, 0])}

@@ -20,6 +20,11 @@ _GIVEN = 2
 _ASSUMED = "onnxtrain.assumed_shape"
 _MADE_UP = "unk__"
 """What ONNX's inference begins the names of sizes with that it knows nothing about."""
+ANYTHING = frozenset(
+    {"", "*", "-1", "?", "any", "dynamic", "nan", "nil", "none", "null", "undefined", "unk"}
+    | {"unknown"}
+)
+"""Words that converters write for every size that they do not know."""
 UNTOLD = frozenset(
     {"ATen", "AveragePoolGrad", "GistPack1Decoder", "MaxPoolGrad", "PythonOp", "PythonOpGrad"}
     | {"Recv", "TritonOp"}
@@ -27,10 +32,12 @@ UNTOLD = frozenset(
 """Operators whose inputs need not tell the shapes of their results: only a declaration does."""
 
 
-def forget_negative(model: ir.Model) -> None:
-    """Make sizes below 0 unknown ones, in place, and with those of inputs what follows from them.
+def forget_meaningless(model: ir.Model) -> None:
+    """Make sizes below 0, and names that stand for any size, unknown ones, in place.
 
-    Quantisers infer shapes of files whose inputs have sizes of -1, and take them for numbers.
+    Quantisers infer shapes of files whose inputs have sizes of -1, and take them for numbers: what
+    follows from these is unknown, too. Converters write one word for all sizes that they do not
+    know, by which these would be equal.
     """
     reckoned = any(_is_negative(d) for v in model.graph.inputs for d in v.shape or ())
     for graph in all_graphs(model.graph):
@@ -39,7 +46,13 @@ def forget_negative(model: ir.Model) -> None:
                 for value in node.outputs:
                     _open(value, lambda d: isinstance(d, int))
         for value in [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]:
-            _open(value, _is_negative)
+            _open(value, _is_meaningless)
+
+
+def _is_meaningless(dim: int | ir.SymbolicDim) -> bool:
+    if isinstance(dim, int):
+        return dim < 0
+    return dim.value is not None and dim.value.strip().lower() in ANYTHING
 
 
 def _is_negative(dim: int | ir.SymbolicDim) -> bool:

@@ -14,7 +14,7 @@ from onnxtrain.graph.inference.attention import is_unsized, result_shapes
 from onnxtrain.graph.inference.declared import (
     believe,
     believe_weights,
-    forget_negative,
+    forget_meaningless,
     settle_carried,
     undeclare,
 )
@@ -127,7 +127,7 @@ def _doubt(model: ir.Model) -> None:
     Raises:
         GraphError: if shapes that follow from the inputs contradict each other.
     """
-    forget_negative(model)
+    forget_meaningless(model)
     believe_weights(model)
     declared = undeclare(model)
     _settle(model)

@@ -29,33 +29,36 @@ def complete_reshapes(model: ir.Model, infer_node: InferNode) -> None:
     """
     changed: set[ir.Value | None] = set()
     for node in model.graph:
-        before = [value.shape for value in node.outputs]
-        if all(shape is None or all(map(is_named, shape)) for shape in before):
-            continue
         if node.domain == ONNX and node.op_type == "Reshape":
-            found = [_reshaped(node)]
-        elif any([value in changed for value in node.inputs]) and not bodies_of(node):
-            found = _inferred(node, model.graph.opset_imports, infer_node)
-        else:
-            continue
-        for value, old, new in zip(node.outputs, before, found, strict=True):
-            value.shape = _finer(old, new)
-            if value.shape != old:
-                changed.add(value)
+            value = node.outputs[0]
+            if not _is_settled(value):
+                old, value.shape = value.shape, _finer(value.shape, _reshaped(node))
+                changed.update([value] if value.shape != old else [])
+        elif any([value in changed for value in node.inputs]):
+            changed.update(refined(node, model.graph.opset_imports, infer_node))
 
 
-def _inferred(
-    node: ir.Node, imports: dict[str, int], infer_node: InferNode
-) -> list[ir.Shape | None]:
-    """What ONNX's inference now says; nothing new if a declared size was wrong."""
-    types = [value.type for value in node.outputs]
+def refined(node: ir.Node, imports: dict[str, int], infer_node: InferNode) -> list[ir.Value]:
+    """Infer a node again, of whose inputs more is known by now; gives the outputs with news.
+
+    Bodies are left alone, and nothing is news if a declared size was wrong.
+    """
+    if bodies_of(node) or all(map(_is_settled, node.outputs)):
+        return []
+    before = [(value, value.type, value.shape) for value in node.outputs]
     try:
         infer_node(node, imports)
+        found = [value.shape for value in node.outputs]
     except GraphError:
-        return [None] * len(node.outputs)
-    for value, type_ in zip(node.outputs, types, strict=True):
-        value.type = type_
-    return [value.shape for value in node.outputs]
+        found = [None] * len(before)
+    for (value, type_, shape), new in zip(before, found, strict=True):
+        value.type, value.shape = type_, _finer(shape, new)
+    return [value for value, _, shape in before if value.shape != shape]
+
+
+def _is_settled(value: ir.Value) -> bool:
+    """Whether there is nothing to be found out about a shape."""
+    return value.shape is None or all(map(is_named, value.shape))
 
 
 def _finer(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnxtrain.graph.bindings import same_shape
 from onnxtrain.graph.edit import remove_dead
 from onnxtrain.graph.inference.infer import infer_node
+from onnxtrain.graph.inference.reshaped import refined
 from onnxtrain.graph.lean import share_equal
 from onnxtrain.graph.torch_export.traced import is_detached
 from onnxtrain.transforms.fusion.reading import is_op
@@ -101,8 +102,8 @@ def fold(graph: ir.Graph) -> None:
     """Compute what depends on constants and known shapes only, pass by what does nothing."""
     news: set[ir.Value] = set()
     for node in list(graph):
-        if news.intersection(node.inputs) and _finds_shapes(node, graph.opset_imports):
-            news.update(node.outputs)
+        if news.intersection(node.inputs):
+            news.update(_newly_sized(node, graph.opset_imports))
         if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
             continue
         if (same := _passed_by(node)) is not None:
@@ -125,12 +126,13 @@ def share(graph: ir.Graph) -> None:
     share_equal(graph, set(graph), set(graph.outputs))
 
 
-def _finds_shapes(node: ir.Node, imports: dict[str, int]) -> bool:
-    """Whether what is known of a node's inputs by now tells the shape of an output."""
+def _newly_sized(node: ir.Node, imports: dict[str, int]) -> list[ir.Value]:
+    """Outputs of whose shape what is known of a node's inputs by now tells more."""
     unknown = [value for value in node.outputs if value.shape is None]
-    if unknown:
-        infer_node(node, imports)
-    return any(value.shape is not None for value in unknown)
+    if not unknown:
+        return refined(node, imports, infer_node)
+    infer_node(node, imports)
+    return [value for value in unknown if value.shape is not None]
 
 
 def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> ir.Value:
