@@ -23,6 +23,15 @@ def test_each_rank_returns_something() -> None:
     assert found == [(0, 2, 2, 7.0, "x", 3), (1, 2, 2, 7.0, "x", 3)]
 
 
+def many(groups: Groups) -> list[torch.Tensor]:
+    return [torch.full((2,), float(groups.rank)) for _ in range(64)]
+
+
+def test_tensors_outlive_the_processes_that_made_them() -> None:
+    found = run_world(2, many)
+    assert [{t[0].item() for t in tensors} for tensors in found] == [{0.0}, {1.0}]
+
+
 def misfortune(groups: Groups) -> int:
     torch.distributed.barrier()  # nobody falls before all have met
     time.sleep(1)

@@ -50,6 +50,10 @@ def facts() -> dict[str, str]:
 def _version(package: str) -> str:
     if package == "onnxtrain":
         return __version__
+    if package == "torch":
+        import torch
+
+        return str(torch.__version__)  # what it was built with is not in the package's everywhere
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -11,6 +11,7 @@ import datetime
 import multiprocessing
 import os
 import pathlib
+import pickle
 import sys
 import tempfile
 import time
@@ -115,7 +116,7 @@ def _collect(readers: list[Connection], end: float) -> list[tuple[bool, Any]]:
             assert isinstance(reader, Connection)
             rank = waiting.pop(reader)
             try:
-                results[rank] = reader.recv()
+                results[rank] = pickle.loads(reader.recv_bytes())
             except EOFError:
                 results[rank] = (False, "died")
     return results
@@ -144,10 +145,15 @@ def _member(
             "gloo", init_method=store, rank=rank, world_size=mesh.world_size, timeout=limit
         )
         with TorchGroups(mesh, timeout=timeout) as groups:
-            results.send((True, work(groups, *args)))
+            _send(results, True, work(groups, *args))
     except BaseException:
-        results.send((False, traceback.format_exc()))
+        _send(results, False, traceback.format_exc())
     finally:
         results.close()
         # no orderly good-bye: a peer may be gone, and waiting for it would take its time-out
         os._exit(0)
+
+
+def _send(results: Connection, fine: bool, value: Any) -> None:
+    """Report with all that it holds; torch's way to send tensors needs the sender to live on."""
+    results.send_bytes(pickle.dumps((fine, value)))
