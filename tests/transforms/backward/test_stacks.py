@@ -67,6 +67,31 @@ def trained_on(proto: Any, batch: dict[str, Any]) -> tuple[Any, float]:
     return one, float(one.step(batch))
 
 
+def test_loops_that_push_what_is_outside_of_both() -> None:
+    """A backward pass that needs nothing but the number of iterations counts true values."""
+    loop = """Loop(n, true, {0}) <body = {1}
+        (int64 i{1}, bool g{1}, float[{H}] b{1}) => (bool o{1}, float[{H}] a{1}) {{
+        a{1} = Add(b{1}, w) o{1} = Identity(g{1})
+    }}>"""
+    first, second = loop.format("start", "p", H=H), loop.format("once", "q", H=H)
+    body = f"""(float[{H}] x, int64 n) => (float[{H}] scores) {{
+        once = {first} twice = {second} scores = Mul(twice, x)
+    }}"""
+    given = {
+        "w": normal(H, seed=1), "start": np.zeros(H, np.float32), "true": np.array(True),
+    }  # fmt: skip
+    batch = {"x": normal(H, seed=5), "n": np.array(T), "target": normal(H, seed=6)}
+    one, loss = trained_on(model_of(body, given), batch)
+    assert all_ops(one).count("StackLoop") == 4
+    w = torch.from_numpy(given["w"]).requires_grad_()
+    scores = 2 * T * w * torch.from_numpy(batch["x"])
+    expected = (scores - torch.from_numpy(batch["target"])).square().mean()
+    expected.backward()
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+    found = torch.from_numpy(np.asarray(one.parameters["w"]))
+    torch.testing.assert_close(found, (w - 0.1 * w.grad).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_sequences_that_somebody_wants_stay_what_they_are() -> None:
     """In inference nothing is rewritten, and results of a user's own loop are sequences."""
     body = """(int64 n) => (seq(int64[1]) all) {

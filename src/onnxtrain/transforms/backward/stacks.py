@@ -107,7 +107,10 @@ def _rewrite(loop: ir.Node, found: _Found) -> None:
         value.replace_all_uses_with(parameter)
         taken.append(parameter)
     given, results, starts = [*body.inputs], [*body.outputs], [*loop.inputs]
-    pushed = [_replaced(value, found, taken) for value in found.pushed.values()]
+    pushed = [
+        _own(body, _replaced(value, found, taken), f"{results[1 + index].name}_element")
+        for index, value in found.pushed.items()
+    ]
     body.inputs[:] = [*given[:2], *(given[2 + i] for i in found.others), *taken]
     body.outputs[:] = [
         results[0], *(results[1 + i] for i in found.others), *pushed, *results[1 + count :],
@@ -138,6 +141,18 @@ def _rewrite(loop: ir.Node, found: _Found) -> None:
         else:
             value.name = ""
     graph.remove(list(detach(loop)), safe=True)
+
+
+def _own(body: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+    """A value that a body may give: what comes from outside may be another graph's result."""
+    made = value.producer()
+    if value in set(body.inputs) or (made is not None and made.graph is body):
+        return value
+    node = ir.Node(ONNX, "Identity", [value])
+    given = node.outputs[0]
+    given.name, given.type, given.shape = name, value.type, value.shape
+    body.append(node)
+    return given
 
 
 def _replaced(value: ir.Value, found: _Found, taken: list[ir.Value]) -> ir.Value:
