@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from onnxtrain import Trainer
+from onnxtrain.errors import NodeError
 from onnxtrain.transforms import recipe
 from onnxtrain.transforms.backward import join
 from training.small import model_of, normal
@@ -81,6 +82,27 @@ def test_both_train_alike(way: str, behind: str, given: str) -> None:
 )
 def test_others_stay(proto: onnx.ModelProto) -> None:
     assert not {"LSTMLayer", "LSTMLayerGrad"} & trained(proto)[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("clip=1.0", "clip is not supported"),
+        ('activations=["Tanh", "Tanh", "Tanh"]', "activations are"),
+        ("input_forget=1", "input_forget is not supported"),
+    ],
+)
+def test_options_of_a_layer_with_a_gradient_are_not_lost(option: str, said: str) -> None:
+    body = f"""(float[{T},{B},{D}] x) => (float[{B},2] scores) {{
+        y, h, c, cells, gates = com.microsoft.LSTMTraining<hidden_size={H}, {option}>(x, w, r)
+        {EVERY}
+    }}"""
+    weights = {
+        "w": normal(1, 4 * H, D, seed=1), "r": normal(1, 4 * H, H, seed=2),
+        "head": normal(H, 2, seed=4),
+    }  # fmt: skip
+    with pytest.raises(NodeError, match=said):
+        trained(model_of(body, weights, imports=', "com.microsoft": 1'))
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

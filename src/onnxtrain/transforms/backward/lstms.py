@@ -11,6 +11,8 @@ _INPUTS = (0, 1, 2, 3, 5, 6)
 """Those of LSTMTraining that may be there: no lengths, no peepholes."""
 _LENGTHS, _PEEPHOLES = 4, 7
 _FINALS = ("h", "c")
+_KNOWN = {"direction", "hidden_size"}
+"""Attributes of a plain layer; all others change what it computes."""
 
 
 def join_lstms(model: ir.Model) -> int:
@@ -30,6 +32,8 @@ def _gradient(layer: ir.Node) -> ir.Node | None:
     if (layer.domain, layer.op_type) != (MS, "LSTMTraining") or len(layer.outputs) < 5:
         return None
     given = _given(layer, 8)
+    if not {*layer.attributes} <= _KNOWN:
+        return None
     if given[0] is None or given[0].dtype != DataType.FLOAT:
         return None
     if given[_LENGTHS] is not None or given[_PEEPHOLES] is not None:
@@ -40,7 +44,8 @@ def _gradient(layer: ir.Node) -> ir.Node | None:
     read = _given(grad, 13)
     same = [*given[:3], None, given[5], given[6], layer.outputs[0], *layer.outputs[3:5]]
     right = all(a is b for a, b in zip(read[:9], same, strict=True)) and read[12] is None
-    return grad if right and grad.graph is layer.graph else None
+    alike = grad.attributes == layer.attributes and grad.graph is layer.graph
+    return grad if right and alike else None
 
 
 def _given(node: ir.Node, count: int) -> list[ir.Value | None]:
