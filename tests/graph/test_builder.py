@@ -126,6 +126,22 @@ def test_a_sum_of_what_is_there() -> None:
     assert op.add(x, None, x) is not None and emitted(op) == ["Sum"]
 
 
+def test_prefixes_that_names_have_already_are_numbered() -> None:
+    """They do in a gradient graph out of a file; those of names in bodies count, too."""
+    graph = model(
+        """(float[1] x, bool b) => (float[1] y) {
+            "g/Neg_0_out" = Neg(x)
+            y = If(b) <
+                then_branch = t () => (float[1] u) { u = Neg("g/Neg_0_out") },
+                else_branch = e () => (float[1] v) { "g2/h/z" = Abs(x) v = Neg("g2/h/z") }
+            >
+        }"""
+    ).graph
+    assert [Ops(graph, text).prefix for text in ("g/", "g/", "g2/h/", "k/")] == [
+        "g3/", "g4/", "g2/h2/", "k/",
+    ]  # fmt: skip
+
+
 SHAPES = [(), (1,), (3,), (2, 1), (2, 3), (1, 3), (4, 2, 3), (4, 1, 1), (1, 2, 1)]
 BROADCAST = [
     (a, tuple(np.broadcast_shapes(a, b)))

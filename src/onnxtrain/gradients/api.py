@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
@@ -31,7 +30,6 @@ from onnxtrain.types import type_string
 
 _SHOWN = 20
 """How many names an error lists of each kind."""
-_PREFIX = re.compile(r"_Grad(\d*)/")
 
 
 def build_gradient_graph(
@@ -108,7 +106,6 @@ def gradient_graph(
     x_values = named.find(wanted, ParameterError)
     y_values = named.find(given, GraphError)
     losses = named.find([] if loss is None else [loss], GraphError)
-    _claim_prefixes(named.values, graph)
     inputs = {y: _seed_input(graph, y) for y in y_values}
     seeds = inputs | {y: seed_of(graph, y) for y in losses}
     grads = backward(graph, x_values, seeds)
@@ -170,18 +167,6 @@ class _Named:
         }
         lines = [f"  {kind}  {nearest(wanted, names)}" for kind, names in kinds.items() if names]
         return "\n".join(lines)
-
-
-def _claim_prefixes(names: Iterable[str], graph: ir.Graph) -> None:
-    """Keep names that an earlier gradient graph was built with from being given again."""
-    used: dict[str, int] = {}
-    for name in [*names, *value_names(graph), *(str(node.name) for node in graph.all_nodes())]:
-        for found in _PREFIX.finditer(name):
-            prefix = f"{name[: found.start()]}_Grad/"
-            used[prefix] = max(used.get(prefix, 0), int(found[1] or 1))
-    for prefix, count in used.items():
-        for _ in range(count):
-            Ops(graph, prefix)
 
 
 def _seed_input(graph: ir.Graph, y: ir.Value) -> ir.Value:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -18,11 +19,15 @@ import onnx_ir as ir
 
 from onnxtrain.graph import zeros
 from onnxtrain.graph.bindings import onnx_opset
+from onnxtrain.graph.edit import value_names
 from onnxtrain.graph.inference.infer import infer_node
+from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import MS, DataType
 
 OPSET_BESIDE = 21
 """Version of ONNX's own operators that joins a graph that has none of them."""
+_PREFIXES = "onnxtrain.prefixes"
+"""Under which key a graph has how often each prefix of names was used."""
 END = 2**31 - 1
 """Where an axis that is sliced ends, whatever its size."""
 
@@ -312,11 +317,24 @@ def _attribute(name: str, value: Any) -> ir.Attr:
 
 def _fresh(graph: ir.Graph, prefix: str) -> str:
     """A prefix that no other builder of the graph has; a node may be differentiated twice."""
-    used: dict[str, int] = graph.meta.setdefault("onnxtrain.prefixes", {})
-    used[prefix] = used.get(prefix, 0) + 1
-    if not prefix or used[prefix] == 1:
+    used: dict[str, int] | None = graph.meta.get(_PREFIXES)
+    if used is None:
+        used = graph.meta[_PREFIXES] = dict.fromkeys(_prefixes(graph), 1)
+    if not prefix:
         return prefix
-    return f"{prefix.removesuffix('/')}{used[prefix]}/"
+    found = prefix
+    while found in used:
+        used[prefix] += 1
+        found = f"{prefix.removesuffix('/')}{used[prefix]}/"
+    used[found] = 1
+    return found
+
+
+def _prefixes(graph: ir.Graph) -> Iterator[str]:
+    """What names of a graph begin with; one out of a file may have been differentiated before."""
+    for name in itertools.chain(value_names(graph), (node.name or "" for node in all_nodes(graph))):
+        for slash in re.finditer("/", name):
+            yield name[: slash.end()]
 
 
 def _reduced_axes(grad: ir.Shape | None, to: ir.Shape | None) -> list[int] | None:
