@@ -188,6 +188,17 @@ def test_a_loop_keeps_its_shapes_beside_one_that_has_none():
     assert inside == [ir.Shape([2, 3]), None]
 
 
+def test_what_a_loop_lets_grow_keeps_no_initial_size():
+    text = """(float[3,4] x, int64 n, int64[2] k) => (float[a,4] y) {
+      y = Loop (n, , x) <body = b (int64 i, bool go, float[q,4] s) => (bool on, float[r,4] t) {
+        on = Identity(go)  part = Reshape(s, k)  t = Concat<axis = 0>(s, part) }> }"""
+    of = prepare(model(text))
+    (loop,) = of.graph
+    inside = loop.attributes["body"].as_graph().inputs[2].shape
+    assert [str(dim) for dim in inside] == ["q", "4"]
+    assert [str(dim) for dim in of.graph.outputs[0].shape] == ["a", "4"]
+
+
 def test_a_scan_along_an_axis_that_is_not_there_is_refused_in_words():
     text = """(float[N,2] x) => (float[N] y) {
       v = ReduceSum<keepdims = 0, axes = [1]>(x)

@@ -18,6 +18,8 @@ from onnxtrain.types import ONNX
 _GIVEN = 2
 """Inputs of a Loop, and of its body, before the carried values."""
 _ASSUMED = "onnxtrain.assumed_shape"
+_VARYING = "onnxtrain.varying_axes"
+"""Under which key a carried value has the axes whose sizes its Loop declares as no numbers."""
 _MADE_UP = "unk__"
 """What ONNX's inference begins the names of sizes with that it knows nothing about."""
 ANYTHING = frozenset(
@@ -87,7 +89,11 @@ def undeclare(model: ir.Model) -> dict[ir.Value, ir.Shape]:
             if not any(value.shape is not None for value in values) or not _is_known(node, model):
                 values = []
             if _is_loop(node):
-                values += node.attributes["body"].as_graph().inputs[_GIVEN:]
+                carried = node.attributes["body"].as_graph().inputs[_GIVEN:]
+                for value in carried:
+                    sizes = enumerate(value.shape or ())
+                    value.meta[_VARYING] = [axis for axis, dim in sizes if _is_open(dim)]
+                values += carried
             for value in values:
                 if value.shape is not None and isinstance(value.type, ir.TensorType):
                     taken[value], value.shape = value.shape, None
@@ -295,7 +301,16 @@ def _fits(inside: ir.Value, initial: ir.Value, result: ir.Value) -> bool:
         others.append(result.shape)
     elif inside.meta.get(_ASSUMED):
         return False
-    return all(_covers(inside.shape, other) for other in others)
+    return all(_covers(inside.shape, other) for other in others) and not _varies(inside, result)
+
+
+def _varies(inside: ir.Value, result: ir.Value) -> bool:
+    """Whether a size that keeps a number is declared as none, and nothing tells the next one."""
+    if result.shape is None or not inside.meta.get(_ASSUMED):
+        return False
+    pairs = [*zip(inside.shape or (), result.shape, strict=True)]
+    kept = [isinstance(mine, int) and _is_open(next_one) for mine, next_one in pairs]
+    return any(kept[axis] for axis in inside.meta.get(_VARYING, ()) if axis < len(kept))
 
 
 def _covers(general: ir.Shape, special: ir.Shape) -> bool:
