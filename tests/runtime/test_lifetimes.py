@@ -1,11 +1,14 @@
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from onnxtrain import InferenceSession
 from onnxtrain.runtime.check import check
-from onnxtrain.runtime.lifetimes import Storages, live_bytes
+from onnxtrain.runtime.lifetimes import Storages, live_bytes, shared
 from onnxtrain.runtime.plan import Plan
 from runtime.random_graphs import Drawn, graphs
 from runtime.small import plan, session
+from training.small import model_of
 
 lenient = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -40,6 +43,29 @@ def test_plans_of_random_graphs_hold_and_outputs_own_their_storage(drawn: Drawn)
     roots = [storages.root(name) for name in made.block.results]
     assert len(set(roots)) == len(roots)
     assert not set(roots) & {storages.root(name) for name in made.block.parameters}
+
+
+@pytest.mark.parametrize("many", [4, 40])
+def test_what_a_loop_carries_is_joined_in_as_many_pairs_as_there_are_names(many: int) -> None:
+    def names(pattern: str) -> str:
+        return ", ".join(pattern.format(i) for i in range(many))
+
+    made = InferenceSession(
+        model_of(
+            f"""(int64 n, {names("float[2] x{}")}) => ({names("float[2] y{}")}) {{
+                {names("y{}")} = Loop(n, , {names("x{}")}) <body = b
+                    (int64 i, bool go, {names("float[2] s{}")})
+                    => (bool on, {names("float[2] t{}")}) {{
+                    on = Identity(go) {" ".join(f"t{i} = Neg(s{i})" for i in range(many))}
+                }}>
+            }}"""
+        ).SerializeToString()
+    ).plan
+    (step,) = (one for one in made.block.steps if one.nested)
+    touched = {*step.written, *filter(None, step.reads), *step.nested[0].results}
+    assert len(list(shared(step))) <= len(touched)
+    storages = Storages(made.block)
+    assert len({storages.root(name) for name in touched}) == 1
 
 
 def test_an_output_takes_over_a_dying_input() -> None:

@@ -42,9 +42,12 @@ class Storages:
 
     def root(self, name: str) -> str:
         """The representative of a name's set."""
-        while (parent := self._parent.get(name, name)) != name:
-            name = parent
-        return name
+        found = name
+        while (parent := self._parent.get(found, found)) != found:
+            found = parent
+        while name != found:  # the next search is short
+            self._parent[name], name = found, self._parent[name]
+        return found
 
     def join(self, a: str, b: str) -> None:
         """Say that two names may share storage."""
@@ -52,11 +55,12 @@ class Storages:
 
 
 def shared(step: Step) -> Iterator[tuple[str, str]]:
-    """Pairs (input, output) of a step that may share storage."""
+    """Pairs (input, output) of a step that may share storage.
+
+    With subgraphs that may be any two: as many pairs are given as join them all.
+    """
     kernel = step.kernel
-    nested_results = {name for block in step.nested for name in block.results}
-    for name in nested_results:
-        yield from ((name, out) for out in step.written)
+    together = [*dict.fromkeys(name for block in step.nested for name in block.results)]
     for index, source in enumerate(step.reads):
         if source is None:
             continue
@@ -67,7 +71,10 @@ def shared(step: Step) -> Iterator[tuple[str, str]]:
                 if out and (which is None or position in which):
                     yield source, out
         elif step.nested:
-            yield from ((source, out) for out in step.written)
+            together.append(source)
+    if together and step.written:
+        yield from ((together[0], out) for out in step.written)
+        yield from ((source, step.written[0]) for source in together[1:])
 
 
 def own_outputs(block: Block, fixed: set[str], copy_name: str) -> Storages:

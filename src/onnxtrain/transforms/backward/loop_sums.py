@@ -9,6 +9,7 @@ sequences, and one product of all of them follows the loop.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 
 import onnx_ir as ir
@@ -64,10 +65,11 @@ def _is_backward_loop(node: ir.Node) -> bool:
 
 def _sums_of(loop: ir.Node) -> Iterator[_Sum]:
     body = loop.attributes["body"].as_graph()
-    carried = [*body.inputs][2:]
-    for index, (total, result) in enumerate(zip(carried, [*body.outputs][1:], strict=False)):
+    carried, results = [*body.inputs][2:], [*body.outputs]
+    times = Counter(results)
+    for index, (total, result) in enumerate(zip(carried, results[1:], strict=False)):
         found = _Sum(index, [], [])
-        if _collect(body, total, result, found):
+        if times[result] == 1 and _collect(body, total, result, found):
             yield found
 
 
@@ -76,8 +78,7 @@ def _collect(body: ir.Graph, total: ir.Value, result: ir.Value, found: _Sum) -> 
     first = sole_reader(total)
     if first is None or first.graph is not body or not total.name:
         return False
-    outputs = [*body.outputs]
-    if result.producer() is not first or result.uses() or outputs.count(result) != 1:
+    if result.producer() is not first or result.uses():
         return False
     waiting = [first]
     while waiting:

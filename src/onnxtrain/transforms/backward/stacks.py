@@ -8,6 +8,7 @@ list to which the loop appends, or from whose end it takes, does as well.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import onnx_ir as ir
 
@@ -54,10 +55,11 @@ def run_on_stacks(model: ir.Model) -> int:
 
 def _sequences(loop: ir.Node) -> _Found:
     body, found = loop.attributes["body"].as_graph(), _Found()
-    starts = [*loop.inputs][2:]
+    starts, results = [*loop.inputs][2:], [*body.outputs]
+    times = Counter(results)
     for index, (start, carried) in enumerate(zip(starts, [*body.inputs][2:], strict=True)):
-        node, result = sole_reader(carried), body.outputs[1 + index]
-        alone = not result.uses() and [*body.outputs].count(result) == 1
+        node, result = sole_reader(carried), results[1 + index]
+        alone = not result.uses() and times[result] == 1
         if node is None or not alone or node.graph is not body or start is None:
             found.others.append(index)
         elif (value := _pushed(node, carried, result, start)) is not None:
@@ -107,8 +109,10 @@ def _rewrite(loop: ir.Node, found: _Found) -> None:
         value.replace_all_uses_with(parameter)
         taken.append(parameter)
     given, results, starts = [*body.inputs], [*body.outputs], [*loop.inputs]
+    parameters = dict(zip(found.popped.values(), taken, strict=True))
+    own = {*given, *taken}
     pushed = [
-        _own(body, _replaced(value, found, taken), f"{results[1 + index].name}_element")
+        _own(body, own, parameters.get(value, value), f"{results[1 + index].name}_element")
         for index, value in found.pushed.items()
     ]
     body.inputs[:] = [*given[:2], *(given[2 + i] for i in found.others), *taken]
@@ -143,19 +147,13 @@ def _rewrite(loop: ir.Node, found: _Found) -> None:
     graph.remove(list(detach(loop)), safe=True)
 
 
-def _own(body: ir.Graph, value: ir.Value, name: str) -> ir.Value:
+def _own(body: ir.Graph, inputs: set[ir.Value], value: ir.Value, name: str) -> ir.Value:
     """A value that a body may give: what comes from outside may be another graph's result."""
     made = value.producer()
-    if value in set(body.inputs) or (made is not None and made.graph is body):
+    if value in inputs or (made is not None and made.graph is body):
         return value
     node = ir.Node(ONNX, "Identity", [value])
     given = node.outputs[0]
     given.name, given.type, given.shape = name, value.type, value.shape
     body.append(node)
     return given
-
-
-def _replaced(value: ir.Value, found: _Found, taken: list[ir.Value]) -> ir.Value:
-    """What is pushed; it may be what was popped."""
-    by_name = dict(zip(found.popped.values(), taken, strict=True))
-    return by_name.get(value, value)
