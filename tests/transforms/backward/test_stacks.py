@@ -57,7 +57,7 @@ def test_values_of_other_shapes_in_every_iteration() -> None:
     scores = sum(torch.tanh(x[: i + 1] @ w).sum(0) for i in range(T))
     expected = (scores - torch.from_numpy(batch["target"])).square().mean()
     expected.backward()
-    assert loss == pytest.approx(float(expected), rel=1e-5)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
     found = torch.from_numpy(np.asarray(one.parameters["w"]))
     torch.testing.assert_close(found, (w - 0.1 * w.grad).detach(), rtol=1e-5, atol=1e-6)
 
@@ -87,7 +87,7 @@ def test_loops_that_push_what_is_outside_of_both() -> None:
     scores = 2 * T * w * torch.from_numpy(batch["x"])
     expected = (scores - torch.from_numpy(batch["target"])).square().mean()
     expected.backward()
-    assert loss == pytest.approx(float(expected), rel=1e-5)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
     found = torch.from_numpy(np.asarray(one.parameters["w"]))
     torch.testing.assert_close(found, (w - 0.1 * w.grad).detach(), rtol=1e-5, atol=1e-6)
 
