@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from graph.text import proto
+from onnxtrain import Trainer
 from onnxtrain.errors import GraphError, LossError, ParameterError, SaveError
 from onnxtrain.gradients import GradientGraphBuilder, build_gradient_graph
 from onnxtrain.runtime.session import InferenceSession
@@ -112,6 +113,34 @@ def test_the_result_can_be_differentiated_again_and_again() -> None:
     assert len({node.name for node in third.graph.node}) == len(third.graph.node)
     found = run(third, x=2)
     assert [float(found[name]) for name in outputs(third)] == [16, 32, 48, 48]
+
+
+def test_a_penalty_on_the_gradient_of_a_loop_is_trained() -> None:
+    """The loop is differentiated twice, the second time as it comes out of a file."""
+    text = """(float[3,4] x, int64 n) => (float l) <float[4] m = {0.1, 0.2, 0.3, 0.4}> {
+        last = Loop(n, , x) <body = b (int64 i, bool go, float[3,4] s) => (bool on, float[3,4] t) {
+            q = Mul(s, x) u = Add(q, m) t = Tanh(u) on = Identity(go)
+        }>
+        square = Mul(last, last) l = ReduceSum<keepdims=0>(square)
+    }"""
+    of = build_gradient_graph(proto(text), "x", loss="l")
+    trainer = Trainer(
+        of, loss=lambda found, _: found["x_grad"].square().sum(), outputs=["x_grad"],
+        optimizer="sgd", lr=1.0, trainable=["m"], device="cpu",
+    )  # fmt: skip
+    rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    loss = trainer.step({"x": rows, "n": np.array(3)})
+    x = torch.from_numpy(rows).requires_grad_()
+    m = torch.tensor([0.1, 0.2, 0.3, 0.4], requires_grad=True)
+    s = x
+    for _ in range(3):
+        s = torch.tanh(s * x + m)
+    (dx,) = torch.autograd.grad(s.square().sum(), x, create_graph=True)
+    penalty = dx.square().sum()
+    penalty.backward()
+    assert float(loss) == pytest.approx(penalty.item(), rel=1e-5)
+    found = torch.from_numpy(np.asarray(trainer.parameters["m"]))
+    torch.testing.assert_close(found, (m - m.grad).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_hessian_times_a_vector() -> None:
