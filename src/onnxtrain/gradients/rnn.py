@@ -102,7 +102,10 @@ def layer_grad(op: Ops, node: ir.Node, gs: Sequence[Grad]) -> list[Grad]:
     return pulled_back(op, node, gs)
 
 
-_ALONE = ("layout", "activations", "activation_alpha", "activation_beta", "output_sequence")
+_ALONE = (
+    "layout", "activations", "activation_alpha", "activation_beta", "output_sequence", "clip",
+    "input_forget",
+)  # fmt: skip
 """Attributes that the layers with a gradient operator do not have, or know one value of."""
 
 

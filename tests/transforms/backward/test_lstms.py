@@ -70,6 +70,11 @@ def test_both_train_alike(way: str, behind: str, given: str) -> None:
         torch.testing.assert_close(joined[2][name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_settings_that_are_written_out_are_those_of_a_plain_layer() -> None:
+    proto = model(ALL, "forward", input_forget=0, activations='["Sigmoid", "Tanh", "Tanh"]')
+    assert "LSTMLayerGrad" in trained(proto)[0]
+
+
 @pytest.mark.parametrize(
     "proto",
     [
