@@ -34,7 +34,7 @@ _BY_REASON: tuple[tuple[str, str, str], ...] = (
         "GistPack1Decoder GistPack1Encoder GistPack8Decoder GistPack8Encoder "
         "GistPackMsfp15Decoder GistPackMsfp15Encoder",
     ),
-    ("arranges what waits for the backward pass", OWN, "FromMemoryOrder InMemoryOrder"),
+    ("arranges what waits for the backward pass", OWN, "FromMemoryOrder InMemoryOrder Passes"),
     ("hands tensors to the program that runs the step", MS, "YieldOp"),
     (
         "replaced by the nodes that compute it before anything runs or is differentiated",

@@ -47,6 +47,7 @@ OPS = (
         I=INT64,
         infer=typed(of(0), given_by(2)),
     ),
+    op("Passes", "x: T -> y: B", domain=OWN, T=FLOATS, B=BOOL, infer=flag(shape_of(0))),
     op("GistBinarizeEncoder", ENCODE, T=FLOATS, T1=BOOL, infer=flag(shape_of(0))),
     op("GistBinarizeDecoder", DECODE, T=FLOATS, T1=BOOL, to=required("int"), infer=RESTORED),
     op(

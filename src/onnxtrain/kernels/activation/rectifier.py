@@ -9,7 +9,7 @@ from onnxtrain.kernels.activation.native import backward, forward
 from onnxtrain.kernels.precision import SIGNED, UNSIGNED, store, widen
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.tensor.axes import kept_size
-from onnxtrain.types import FLOATS, INTEGERS, INTS, MS, DataType
+from onnxtrain.types import FLOATS, INTEGERS, INTS, MS, OWN, DataType
 
 aten = torch.ops.aten
 
@@ -27,6 +27,12 @@ def relu(x: Tensor, *, out: Tensor | None = None) -> Tensor:
 def relu_grad(dy: Tensor, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """dX = 0 where x ≤ 0, else dY; x may be the input or the output of Relu."""
     return backward(aten.threshold_backward, dy, x, 0, out=out)
+
+
+@kernel("Passes", domain=OWN, T=FLOATS)
+def passes(x: Tensor) -> Tensor:
+    """y = not x ≤ 0: where the gradient of a Relu is that of its result, and NaN too."""
+    return (x <= 0).logical_not_()
 
 
 @kernel("LeakyRelu", since=6, T=FLOATS, inplace=["x"])

@@ -150,6 +150,10 @@ _ENCODERS += [
     )
 ]
 _ENCODERS += [
+    Case("Passes", [x], lambda x: ~(x <= 0), domain=OWN, gradient=False, name=name)
+    for name, x in (("special", SPECIAL), ("any", normal(3, 7)))
+]
+_ENCODERS += [
     Case("GistPack1Encoder", [booleans(3, 7)], _pack1, domain=MS, gradient=False, name="bool"),
     Case(
         "GistPack16Encoder",

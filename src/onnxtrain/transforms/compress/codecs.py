@@ -48,7 +48,7 @@ def coded(graph: ir.Graph, value: ir.Value, uses: Uses, codec: Codec) -> bool:
         return False
     op = Ops(graph, f"{value.name}/")
     flat, axes = op.InMemoryOrder(value, _domain=OWN, _outputs=2)
-    code = op.emit(f"{codec.name}Encoder", [flat], _domain=MS)
+    code = op.emit(f"{codec.name}Encoder", [_read(op, flat, codec)], _domain=MS)
     shape = op.shape(value)
     _call(op, flat=flat, axes=axes, code=code, **({} if shape.const_value else {"shape": shape}))
     _insert(graph, op, Phase.FORWARD, behind=uses.behind)
@@ -63,6 +63,15 @@ def coded(graph: ir.Graph, value: ir.Value, uses: Uses, codec: Codec) -> bool:
     for node, index in uses.later:
         node.replace_input_with(index, found)
     return True
+
+
+def _read(op: Ops, flat: ir.Value, codec: Codec) -> ir.Value:
+    """What is encoded; bits of numbers would not tell NaN, which passes a Relu, from zeros."""
+    if codec is not BITS or flat.dtype == DataType.BOOL:
+        return flat
+    passes: ir.Value = op.Passes(flat, _domain=OWN)
+    _call(op, passes=passes)
+    return passes
 
 
 def _call(op: Ops, **values: ir.Value) -> None:
