@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import onnx.parser
+import onnx.shape_inference
 import onnx_ir as ir
 import pytest
 
@@ -105,6 +108,29 @@ def test_layers_keep_what_they_begin_with() -> None:
     assert min(places[name] for name in twins) > last, "behind the forward pass"
     kept = segments(Forward.of(graph), trained_inputs(graph))
     assert kept is not None and {str(value.name)[0] for value in kept.alive} == {"h"}
+
+
+def test_parting_takes_room_in_proportion_to_the_nodes() -> None:
+    """All steps of an unrolled recurrence are alive to its end, where they are joined."""
+    needed = []
+    for steps in (400, 800):
+        lines = [f"h{n + 1} = Tanh(h{n})" for n in range(steps)]
+        names = ", ".join(f"h{n + 1}" for n in range(steps))
+        text = "\n".join([*lines, f"y = Concat<axis = 1>({names})"])
+        head = f"g (float[8,{WIDTH}] h0) => (float[8,{WIDTH * steps}] y)"
+        model = ir.from_proto(
+            onnx.shape_inference.infer_shapes(
+                onnx.parser.parse_model(
+                    f'<ir_version: 8, opset_import: ["": 17]> {head} {{{text}}}'
+                )
+            )
+        )
+        forward = Forward.of(model.graph)
+        tracemalloc.start()
+        segments(forward, ["h0"])
+        needed.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert needed[1] < 3 * needed[0]
 
 
 def test_the_largest_part_of_what_is_kept_is_small() -> None:

@@ -6,9 +6,11 @@ with residual connections that is one value, between two of them.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -39,20 +41,20 @@ def segments(forward: Forward, trained: Collection[str]) -> Segments | None:
     no others.
     """
     learned = _learned(forward, trained)
-    alive = _alive(forward, learned)
-    held = [sum(map(bytes_of, values)) for values in alive]
+    spans = _spans(forward, learned)
+    held = _held(spans, len(forward.nodes))
     sizes = [sum(bytes_of(v) for v in n.outputs if v in learned) for n in forward.nodes]
     least, best = sum(sizes), list[int]()
     for count in range(2, TRIES + 2):
         places = _places(held, sizes, sum(sizes) / count)
-        kept = set[ir.Value]().union(*(alive[place] for place in places))
-        needed = sum(map(bytes_of, kept)) + max(_parts(sizes, places))
+        kept = sum(span.size for span in spans if span.holds(places))
+        needed = kept + max(_parts(sizes, places))
         if needed < least:
             least, best = needed, places
     if not best:
         return None
-    kept = set[ir.Value]().union(*(alive[place] for place in best))
-    return Segments(kept, set(forward.nodes[best[-1] + 1 :]))
+    alive = {span.value for span in spans if span.holds(best)}
+    return Segments(alive, set(forward.nodes[best[-1] + 1 :]))
 
 
 def _learned(forward: Forward, trained: Collection[str]) -> set[ir.Value]:
@@ -64,13 +66,34 @@ def _learned(forward: Forward, trained: Collection[str]) -> set[ir.Value]:
     return found.intersection(forward.made)
 
 
-def _alive(forward: Forward, learned: Collection[ir.Value]) -> list[frozenset[ir.Value]]:
-    """What later nodes of the forward pass read, behind each of its nodes."""
-    found, alive = list[frozenset[ir.Value]](), frozenset[ir.Value]()
-    for node in reversed(forward.nodes):
-        found.append(alive)
-        alive = alive.difference(node.outputs).union(v for v in reads(node) if v in learned)
-    return found[::-1]
+class _Span(NamedTuple):
+    """A value, its bytes, and the nodes between which it is alive: what makes and reads it last."""
+
+    value: ir.Value
+    size: int
+    begin: int
+    end: int
+
+    def holds(self, places: Sequence[int]) -> bool:
+        """Whether it is alive behind one of the nodes at these places, which are in order."""
+        later = bisect.bisect_left(places, self.begin)
+        return later < len(places) and places[later] < self.end
+
+
+def _spans(forward: Forward, learned: Collection[ir.Value]) -> list[_Span]:
+    """Where values are alive that later nodes of the forward pass read."""
+    last = {v: place for place, node in enumerate(forward.nodes) for v in reads(node)}
+    read = [value for value in last if value in learned]
+    return [_Span(value, bytes_of(value), forward.made[value], last[value]) for value in read]
+
+
+def _held(spans: Collection[_Span], count: int) -> list[int]:
+    """How many bytes are alive behind each of so many nodes."""
+    changes = [0] * count
+    for span in spans:
+        changes[span.begin] += span.size
+        changes[span.end] -= span.size
+    return list(itertools.accumulate(changes))
 
 
 def _places(held: Sequence[int], sizes: Sequence[int], size: float) -> list[int]:
