@@ -217,7 +217,8 @@ def test_less_is_alive(codec: str, bits: int) -> None:
 
 def test_other_codecs_are_refused() -> None:
     model = parsed(TWO_LAYERS, "float[N,4]", "float[N,4]", {"w": drawn(4, 4), "v": drawn(4, 4)})
-    with pytest.raises(OptionError, match=r"'gzip'[^\n]*\n  have  'exact', .*, or None"):
-        trainer(model, "gzip")
+    for wrong in ("gzip", ["gzip"]):
+        with pytest.raises(OptionError, match=r"'gzip'[^\n]*\n  have  'exact', .*, or None"):
+            trainer(model, wrong)
     assert compress(ir.from_proto(model), None) == 0
     assert next(iter(CODECS)) == EXACT and {*ROUNDED, EXACT} == set(CODECS)

@@ -38,7 +38,7 @@ def compress(model: ir.Model, codec: str | None) -> int:
     """
     if codec is None:
         return 0
-    if codec not in CODECS:
+    if codec not in tuple(CODECS):
         raise OptionError(
             f"there is no codec {codec!r} for what waits for the backward pass\n"
             f"  have  {', '.join(map(repr, CODECS))}, or None"
