@@ -57,7 +57,7 @@ def pack1(x: Tensor) -> Tensor:
     if fast.ready(x, smallest=1) and (quick := fast.load("gist")).takes(x):
         found: Tensor = quick.pack1(x)
         return found
-    bits = (x > 0).reshape(-1).to(torch.uint8)
+    bits = (x if x.dtype is torch.bool else x > 0).reshape(-1).view(torch.uint8)
     bits = F.pad(bits, (0, -bits.numel() % TILE)).reshape(-1, TILE)
     return (bits << _places(x)).sum(-1, dtype=torch.uint8)
 
