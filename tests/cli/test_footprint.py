@@ -66,6 +66,18 @@ def test_what_is_told_is_what_is_measured(size: int, less: dict[str, str]):
     assert told.activations <= found <= 1.25 * told.activations
 
 
+def test_what_the_file_says_of_values_inside_is_followed():
+    """An exporter writes the batch's name into all of them; not all can be told from the nodes."""
+    text = CONV.replace("r = Relu(n)", "q = Reshape(n, sizes) r = Relu(q)")
+    proto = onnx.parser.parse_model(text.replace("] x)", "] x, int64[4] sizes)"))
+    proto.graph.initializer.extend(convolution().graph.initializer)
+    assert footprint(proto, 64).unknown
+    said = [onnx.helper.make_tensor_value_info(v, 1, ["N", 16, 16, 16]) for v in ("q", "r")]
+    proto.graph.value_info.extend(said)
+    told, usual = footprint(proto, 64), footprint(convolution(), 64)
+    assert not told.unknown and told.activations >= usual.activations
+
+
 def test_parts_add_up():
     told = footprint(convolution(), 4)
     elements = {name: int(np.prod(shape)) for name, shape in WEIGHTS.items()}

@@ -111,7 +111,8 @@ def _set_batch(model: ir.Model, size: int) -> None:
         if value.shape and not isinstance(value.shape[0], int):
             names |= {value.shape[0].value} if value.shape[0].value else set()
             value.shape = ir.Shape([size, *value.shape[1:]])
-    for value in (*model.graph.inputs, *model.graph.outputs):
+    made = [value for node in model.graph.all_nodes() for value in node.outputs]
+    for value in (*model.graph.inputs, *made):
         if value.shape:
             dims = [d if isinstance(d, int) or d.value not in names else size for d in value.shape]
             value.shape = ir.Shape(dims)
