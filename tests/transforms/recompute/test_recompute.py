@@ -110,6 +110,26 @@ def test_layers_keep_what_they_begin_with() -> None:
     assert kept is not None and {str(value.name)[0] for value in kept.alive} == {"h"}
 
 
+def test_what_a_recurrent_layer_hands_to_its_gradient_is_not_kept_beside_its_twin() -> None:
+    """It is bytes whose number the shapes do not tell; a layer would be computed twice for less."""
+    weights = {"last": drawn(WIDTH, 3)}
+    text = "h0 = Unsqueeze(x, second)"
+    for n in range(4):
+        weights |= {f"w{n}": drawn(1, 4 * WIDTH, WIDTH), f"r{n}": drawn(1, 4 * WIDTH, WIDTH) + n}
+        text += f"\n a{n} = LSTM<hidden_size = {WIDTH}>(h{n}, w{n}, r{n})"
+        text += f"\n s{n} = Squeeze(a{n}, second) \n h{n + 1} = Tanh(s{n})"
+    text += "\n f = Squeeze(h4, second) \n y = MatMul(f, last)"
+    graph = graph_of(trainer(parsed(text, weights, second=np.array([1])), LAYERS))
+    twins = {node.name for node in graph if str(node.name).endswith(SUFFIX)}
+    layers = [node for node in graph if node.op_type == "LSTMLayer"]
+    assert {node.op_type for node in graph} & {"LSTMLayerGrad"}
+    for node in layers:
+        doubled = f"{node.name}{SUFFIX}" in twins
+        users = {use.node.op_type for value in node.outputs[3:] for use in value.uses()}
+        assert users == (set() if doubled else {"LSTMLayerGrad"})
+    assert any(node.name in twins for node in layers)
+
+
 def test_parting_takes_room_in_proportion_to_the_nodes() -> None:
     """All steps of an unrolled recurrence are alive to its end, where they are joined."""
     needed = []

@@ -12,6 +12,7 @@ from onnxtrain.graph.lean import is_measure
 from onnxtrain.transforms.backward.accumulation import HANDED_SUFFIX
 from onnxtrain.transforms.precision_copies import COPY_SUFFIX
 from onnxtrain.transforms.training_graph import BUFFER_SUFFIX, FLAG_SUFFIX
+from onnxtrain.types import DataType
 
 UNKNOWN_DIMENSION = 64
 """What stands for a dimension that is only known when the model runs: sizes are compared."""
@@ -85,7 +86,19 @@ def trained_inputs(graph: ir.Graph) -> list[str]:
 
 
 def bytes_of(value: ir.Value) -> int:
-    """About how many bytes a value has; 0 if it is small, or its shape or type is not known."""
+    """About how many bytes a value has; 0 if it is small, or its shape or type is not known.
+
+    Bytes that a kernel hands to its gradient, in a form of its own, count as much as its largest
+    result.
+    """
+    if value.shape is None and value.dtype == DataType.UINT8:
+        maker = value.producer()
+        return max(map(_bytes_told, () if maker is None else maker.outputs), default=0)
+    return _bytes_told(value)
+
+
+def _bytes_told(value: ir.Value) -> int:
+    """About how many bytes a value has by its shape; 0 if it is small or has none."""
     if value.dtype is None or value.shape is None:
         return 0
     if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
