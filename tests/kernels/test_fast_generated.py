@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.fast import in_two_types, module
+from onnxtrain.kernels.activation.rectifier import relu_grad
 from onnxtrain.kernels.math.chain import elementwise, parsed
 
 CHAINS = [
@@ -98,6 +99,14 @@ def test_not_a_number_stays_one() -> None:
     steps = "Neg 0; Neg 1; Relu 2"
     found = module("generated").run(parsed(steps), [x])
     assert found.isnan().tolist() == [True, False, False] and found[1:].tolist() == [0.0, 2.0]
+
+
+def test_gradients_pass_where_a_relu_made_nothing_of_its_input() -> None:
+    x, dy = torch.tensor([float("nan"), -1.0, 0.0, 2.0]), torch.tensor([3.0, 4.0, 5.0, 6.0])
+    wanted = relu_grad(dy, x).tolist()
+    assert wanted == [3.0, 0.0, 0.0, 6.0]
+    assert elementwise(dy, x, steps="ReluGrad 0 1").tolist() == wanted
+    assert module("generated").run(parsed("ReluGrad 0 1"), [dy, x]).tolist() == wanted
 
 
 def test_unknown_operators_are_refused() -> None:

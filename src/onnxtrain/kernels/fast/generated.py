@@ -40,7 +40,7 @@ _EXPRESSIONS = {
     "Reciprocal": "tl.div_rn({0} * 0 + 1.0, {0})",
     # a comparison with NaN is false
     "Relu": "tl.where({0} < 0, 0.0, {0})",
-    "ReluGrad": "tl.where({1} > 0, {0}, 0.0)",
+    "ReluGrad": "tl.where({1} <= 0, 0.0, {0})",
     "Where": "tl.where({0}, {1}, {2})",
     "Greater": "{0} > {1}",
     "Less": "{0} < {1}",

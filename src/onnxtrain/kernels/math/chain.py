@@ -48,7 +48,7 @@ _ONE_BY_ONE: dict[str, Callable[..., Tensor]] = {
     "Sqrt": torch.sqrt,
     "Reciprocal": torch.reciprocal,
     "Relu": torch.relu,
-    "ReluGrad": lambda dy, x: torch.where(x > 0, dy, 0.0),
+    "ReluGrad": lambda dy, x: torch.where(x <= 0, 0.0, dy),
     "Sigmoid": torch.sigmoid,
     "SigmoidGrad": lambda dy, y: dy * (y * (1 - y)),
     "TanhGrad": lambda dy, y: dy * (1 - y * y),
