@@ -79,6 +79,8 @@ def test_the_right_matrix_has_no_gaps(form: str) -> None:
 ADDED = {
     "nothing": lambda: None,
     "a row": lambda: torch.randn(N),
+    "a row with gaps": lambda: torch.randn(2 * N)[1::2],
+    "one number in a row": lambda: torch.randn(1).expand(N),
     "a matrix of a row": lambda: torch.randn(1, N),
     "a column": lambda: torch.randn(M, 1),
     "a matrix": lambda: torch.randn(M, N),

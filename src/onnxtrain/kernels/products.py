@@ -31,7 +31,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
     if bias is None and a.numel() >= LARGE and a.mT.is_contiguous() and b.is_contiguous():
         return _sum_of_rows(a.mT, b)
-    row = None if bias is None else bias.reshape(-1)
+    row = None if bias is None else bias.reshape(-1).contiguous()
     found: Tensor = torch.ops.mkldnn._linear_pointwise(a, dense(b).t(), row, "none", [], "")
     return found
 
