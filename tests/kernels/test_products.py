@@ -24,8 +24,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     serves = products.serves
 
-    def noted(a: Tensor, b: Tensor) -> bool:
-        served = serves(a, b)
+    def noted(a: Tensor, b: Tensor, added: Tensor | None = None) -> bool:
+        served = serves(a, b, added)
         if served:
             found.append((*a.shape, b.shape[1]))
         return served
@@ -125,6 +125,18 @@ def test_what_is_left_to_torch(called: list[tuple[int, ...]]) -> None:
     weight = b.clone().requires_grad_()
     products.product(a, weight).sum().backward()
     assert weight.grad is not None and not called
+
+
+@pytest.mark.parametrize("shape", [(N,), (1, N), (M, N), (M, 1), ()])
+def test_autograd_sees_what_is_added(shape: tuple[int, ...], called: list[tuple[int, ...]]) -> None:
+    a, b, c = torch.randn(M, K), torch.randn(K, N), torch.randn(shape, requires_grad=True)
+    dy = torch.randn(M, N)
+    found = [gemm(a, b, c)]
+    if shape == (N,):
+        found.append(products.of_rows(a, b, c))
+    for y in found:
+        (grad,) = torch.autograd.grad(y, c, dy)
+        near(grad, dy.double().sum_to_size(shape))
 
 
 def test_small_products_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ _CPUINFO = pathlib.Path("/proc/cpuinfo")
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a·b of two matrices, with a row added to each of its rows."""
-    if not serves(a, b):
+    if not serves(a, b, bias):
         return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
     if bias is None and a.numel() >= LARGE and a.mT.is_contiguous() and b.is_contiguous():
         return _sum_of_rows(a.mT, b)
@@ -67,14 +67,14 @@ def dense(b: Tensor) -> Tensor:
     return b if b.is_contiguous() or b.mT.is_contiguous() else b.contiguous()
 
 
-def serves(a: Tensor, b: Tensor) -> bool:
-    """Whether oneDNN multiplies two matrices, sooner than torch would."""
+def serves(a: Tensor, b: Tensor, added: Tensor | None = None) -> bool:
+    """Whether oneDNN multiplies two matrices, and adds something, sooner than torch would."""
     if a.dtype is not torch.float32 or not a.is_cpu or not wins():
         return False
     (rows, inner), columns = a.shape, b.shape[1]
     if rows * inner * columns < WORTH or min(rows, inner, columns) < NARROW:
         return False
-    return not blocks.recorded(a, b)
+    return not blocks.recorded(a, b) and (added is None or not blocks.recorded(added))
 
 
 @functools.cache

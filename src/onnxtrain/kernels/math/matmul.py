@@ -146,7 +146,7 @@ def gemm(
     if lacks_products(a):
         added = None if c is None else widen(c)
         return store(gemm(widen(left), widen(right), added, alpha=alpha, beta=beta), a, out)
-    if alpha == 1 and beta == 1 and c is not None and serves(left, right):
+    if alpha == 1 and beta == 1 and c is not None and serves(left, right, c):
         return _added(left, right, c, out)
     if out is not None:
         return out.addmm_(left, right, beta=beta, alpha=alpha)
