@@ -103,6 +103,26 @@ def test_masks_that_leave_nothing_or_are_huge(shape: tuple[int, ...], causal: bo
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.5])
+@pytest.mark.parametrize("mask", [None, "opened", "added"])
+def test_scales_that_are_not_positive(scale: float, mask: str | None) -> None:
+    call = _call(torch.float32, "cpu", mask, causal=True, scale=scale)
+    truth = _both(backends.Plain, _double(call))
+    for one, true in zip(_both(backends.choose(call), call), truth, strict=True):
+        torch.testing.assert_close(one, true.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [None, (1, 0), (8, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_queries_without_keys_get_nothing(shape: tuple[int, ...] | None, causal: bool) -> None:
+    q, none = torch.randn(2, 4, 8, 6), torch.randn(2, 4, 0, 6)
+    mask = None if shape is None else torch.zeros(shape)
+    call = backends.Call(q, none, none, mask, 0.0, causal, None, False)
+    y, logsumexp, dq, dk, dv, *_ = _both(backends.choose(call), call)
+    assert torch.equal(y, torch.zeros_like(q)) and torch.equal(dq, torch.zeros_like(q))
+    assert dk.shape == dv.shape == none.shape and logsumexp.isneginf().all()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CALLS)

@@ -37,6 +37,8 @@ class Blocks:
         square = not call.causal or q.shape[2] == k.shape[2]
         if q.dtype not in _WIDE or not square or q.shape[3] != v.shape[3] or call.dropout:
             return False
+        if call.causal and call.factor <= 0:
+            return False  # it multiplies the -inf of what lies ahead, too
         return call.mask is None or _is_moderate(call)
 
     @staticmethod

@@ -95,6 +95,8 @@ def _probabilities(scores: Tensor) -> tuple[Tensor, Tensor]:
 
     exp(scores - logsumexp) would be wrong where every score is a huge negative number.
     """
+    if not scores.shape[-1]:
+        return scores, scores.new_full(scores.shape[:-1], -torch.inf)
     highest = scores.amax(-1, keepdim=True)
     nothing = highest == -torch.inf
     some = scores.is_cuda or blocks.recorded(scores) or bool(nothing.any())
