@@ -112,6 +112,13 @@ def test_scales_that_are_not_positive(scale: float, mask: str | None) -> None:
         torch.testing.assert_close(one, true.float(), rtol=1e-5, atol=1e-5)
 
 
+def test_the_gradient_of_a_mask_has_its_type() -> None:
+    call = dataclasses.replace(_call(torch.bfloat16, "cpu"), mask=torch.randn(64, 64))
+    found = _both(backends.choose(call), call)[-1]
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found, _both(backends.Plain, call)[-1])
+
+
 @pytest.mark.parametrize("shape", [None, (1, 0), (8, 1)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_without_keys_get_nothing(shape: tuple[int, ...] | None, causal: bool) -> None:

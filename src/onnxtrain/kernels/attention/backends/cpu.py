@@ -15,6 +15,7 @@ from onnxtrain.kernels.attention.backends.plain import (
     drawn_seed,
     generator,
     pulled_back,
+    to_mask,
 )
 from onnxtrain.kernels.precision import acc
 
@@ -117,7 +118,7 @@ class Heads:
                 into = part.of_mask(d_mask)
                 into.add_(ds.sum_to_size(into.shape))
         dq, dk, dv = grads
-        return dq, dk, dv, None if d_mask is None else d_mask.to(call.q.dtype)
+        return dq, dk, dv, None if d_mask is None else to_mask(call, d_mask)
 
 
 @dataclasses.dataclass(frozen=True)
