@@ -96,16 +96,19 @@ def test_interpolated_images(
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("factors", [(1.5, 0.4), (2.3, 1.7)])
+@pytest.mark.parametrize("factors", [(1.5, 0.4), (2.3, 1.7), (1.1, 1.1), (1.1, 2.0)])
 def test_factors_that_are_not_those_of_the_sizes(
     factors: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A size is rounded down, but places are found by the factor itself."""
-    x = torch.randn(1, 2, 7, 9, dtype=torch.float64)
+    x, scales = torch.randn(1, 2, 7, 9, dtype=torch.float64), [1.0, 1.0, *factors]
+    dy = torch.randn(1, 2, int(7 * factors[0]), int(9 * factors[1]), dtype=torch.float64)
     results = []
     for served in (True, False):
         monkeypatch.setattr(resize_images, "_is_served", lambda x, served=served: served)
-        results.append(resize.resize(x, None, [1.0, 1.0, *factors], mode="linear"))
+        y = resize.resize(x, None, scales, mode="linear")
+        dx = resize.resize_grad(dy, x, None, scales, mode="linear", deterministic=True)
+        results.append((y, dx))
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 

@@ -109,6 +109,8 @@ def _is_alike(axis: Axis, how: Sampling) -> bool:
     """Whether torch reads the same places of an axis."""
     if how.coordinates == "align_corners":
         return axis.out_size == axis.scale * axis.size
+    if axis.out_size == axis.size and axis.scale != 1:
+        return False  # torch goes by the sizes and copies
     return how.coordinates in _HALF and (axis.out_size > 1 or how.coordinates == "half_pixel")
 
 
