@@ -131,6 +131,18 @@ def test_positions_in_large_images(coordinates: str, sizes: tuple[int, int]) -> 
     torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(777, torch.float64), (540, torch.float32), (333, None)]
+)
+def test_images_are_not_copied_for_few_of_their_elements(
+    size: int, dtype: torch.dtype | None
+) -> None:
+    x = torch.randn(1, 1, 1080, 4)
+    axes = resize._sized(x.shape, [2], [size], "stretch")
+    steps = resize_images.linear(x, axes, Sampling("linear"))
+    assert (None if steps is None else steps.dtype) is dtype
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_images_of_16_bits_on_a_cpu_are_rounded_once(dtype: torch.dtype) -> None:
     x = torch.randn(2, 3, 5, 7).to(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ _HALF = ("half_pixel", "pytorch_half_pixel")
 aten = torch.ops.aten
 CLOSE = 1e-6
 """How far a position may be off, in pixels; a weight is off by as much."""
+SHRUNK = 0.5
+"""Which part of an image is so few elements that the whole is not worth a copy in float64."""
 
 
 def _changing(x: Tensor, axes: Sequence[Axis]) -> dict[int, Axis] | None:
@@ -95,7 +98,10 @@ def linear(x: Tensor, axes: Sequence[Axis], how: Sampling) -> Steps | None:
     places = range(2, x.ndim)
     factors = tuple(float(changing[at].scale) if at in changing else 1.0 for at in places)
     dtype = x.dtype if x.is_cuda else acc(x.dtype)
-    if x.is_cpu and not all(_is_exact(axis, how) for axis in changing.values()):
+    exact = x.is_cuda or dtype is torch.float64
+    if not exact and not all(_is_exact(axis, how) for axis in changing.values()):
+        if math.prod(a.out_size / a.size for a in changing.values()) < SHRUNK:
+            return None
         dtype = torch.float64
     return Steps(how.coordinates == "align_corners", factors, dtype)
 
