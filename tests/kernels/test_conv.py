@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -139,6 +140,44 @@ def test_images_that_onednn_would_overrun(code: str) -> None:
     """It writes past the end of its memory: torch itself ends with a fault for some of these."""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
+
+
+STRAYING = [
+    ((3, 4, 3, 2), (64, 1, 3, 3), {"group": 4, "pads": (0, 2, 0, 2), "strides": (1, 3)}),
+    ((2, 16, 13, 1), (3, 16, 2, 3), {"pads": (0, 1, 0, 1), "strides": (3, 2)}),
+    ((2, 32, 1, 1), (32, 32, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    ((1, 4, 13, 3), (12, 1, 2, 3), {"group": 4, "strides": (1, 3), "dilations": (2, 1)}),
+    ((1, 16, 2, 2), (32, 1, 1, 5), {"group": 16, "strides": (1, 4), "pads": (0, 3, 0, 3)}),
+    ((1, 48, 3, 1), (16, 3, 3, 1), {"group": 16, "strides": (1, 4), "pads": (0, 3, 2, 2)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "options"), STRAYING)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_small_images_of_16_bits_are_read_no_further(
+    shape: tuple[int, ...], kernel: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Memory is full of NaN before, which oneDNN would multiply by zero."""
+    x, w = torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype)
+    x = x.contiguous(memory_format=torch.channels_last)
+    expected = conv(x.double(), w.double(), **options)
+    dy = torch.randn(expected.shape).to(dtype)
+    wanted = (True, True)
+    grads = conv_grad(dy.double(), x.double(), w.double(), **options, wanted=wanted)[:2]
+    for _ in range(5):
+        _leave_nan()
+        y = conv(x, w, **options)
+        _leave_nan()
+        found = conv_grad(dy, x, w, **options, wanted=wanted)[:2]
+        for one, other in zip((y, *found), (expected, *grads), strict=True):
+            error = (one.double() - other).abs().max()
+            assert one.dtype is dtype and error <= 0.02 * other.abs().max()
+
+
+def _leave_nan() -> None:
+    """Free memory in pieces of many sizes."""
+    kept = [torch.full((1 << n,), torch.nan) for n in range(4, 14) for _ in range(50)]
+    del kept
 
 
 def test_filters_of_transposed_convolutions_may_lie_in_any_order() -> None:

@@ -57,18 +57,21 @@ def store(value: Tensor, like: Tensor, out: Tensor | None = None) -> Tensor:
     return value.to(like.dtype) if out is None else out.copy_(value)
 
 
-def multiply(product: Callable[..., Tensor], *xs: Tensor | None) -> Tensor:
-    """A product of matrices, in float32 where the processor has no instructions for its type."""
+def multiply(product: Callable[..., Tensor], *xs: Tensor | None, wide: bool = False) -> Tensor:
+    """A product of matrices, in float32 where the processor has no instructions for its type.
+
+    ``wide`` asks for that anyway.
+    """
     first = xs[0]
     assert first is not None
-    if not lacks_products(first):
+    if not (wide or lacks_products(first)):
         return product(*xs)
     return store(product(*[None if x is None else widen(x) for x in xs]), first)
 
 
-def multiply_back(gradients: Callable[..., Grads], *xs: Tensor) -> Grads:
+def multiply_back(gradients: Callable[..., Grads], *xs: Tensor, wide: bool = False) -> Grads:
     """The gradients of such a product, likewise."""
-    if not lacks_products(xs[0]):
+    if not (wide or lacks_products(xs[0])):
         return gradients(*xs)
     dx, dw, db = (None if d is None else store(d, xs[0]) for d in gradients(*map(widen, xs)))
     return dx, dw, db
