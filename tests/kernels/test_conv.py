@@ -9,6 +9,7 @@ import torch
 
 from onnxtrain.kernels.nn.conv import conv, conv_grad
 from onnxtrain.kernels.nn.conv_transpose import conv_transpose, conv_transpose_grad
+from onnxtrain.kernels.nn.window import resolve
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,16 @@ def test_images_that_onednn_would_overrun(code: str) -> None:
     """It writes past the end of its memory: torch itself ends with a fault for some of these."""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
+
+
+def test_filters_of_one_pixel_are_not_dilated() -> None:
+    window = resolve((5, 1), (3, 1), (1, 4), (2, 3), (0, 2, 0, 2), "NOTSET")
+    assert window.dilations == (2, 1) and window.extent == (5, 1)
+    x, w, b = torch.randn(1, 48, 5, 2), torch.randn(16, 3, 3, 1), torch.randn(16)
+    options = {"group": 16, "dilations": (1, 3), "pads": (0, 2, 0, 2), "strides": (1, 4)}
+    found = conv(x.contiguous(memory_format=torch.channels_last), w, b, **options)
+    expected = conv(x.double(), w.double(), b.double(), **options)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 STRAYING = [

@@ -88,13 +88,17 @@ def resolve(
     pads: Sequence[int] | None,
     auto_pad: str,
 ) -> Window:
-    """The window that a node's attributes describe, ``auto_pad`` resolved for the input's sizes."""
+    """The window that a node's attributes describe, ``auto_pad`` resolved for the input's sizes.
+
+    What is one element wide is not dilated: oneDNN reads beside small images otherwise.
+    """
     rank = len(sizes)
     strides = positive("stride", strides, rank)
     dilations = positive("dilation", dilations, rank)
     if len(kernel) != rank:
         raise ValueError(f"kernel_shape {tuple(kernel)} must have {rank} values")
     positive("kernel_shape", kernel, rank)
+    dilations = tuple(1 if n == 1 else d for n, d in zip(kernel, dilations, strict=True))
     check_auto_pad(auto_pad, pads)
     begin, end = explicit(pads, rank)
     window = Window(tuple(kernel), strides, dilations, begin, end)
