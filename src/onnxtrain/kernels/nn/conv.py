@@ -191,16 +191,18 @@ def _overruns(x: Tensor, w: Tensor, outputs: Sequence[int], strides: Ints, paddi
 def _strays(x: Tensor, window: Window) -> bool:
     """Whether oneDNN would read what nobody wrote beside images of 16 bits.
 
-    It does where a filter or a stride is as long as an axis, which is padded or taken in strides.
+    It does where a filter or a stride is as long as an axis, which is padded or taken in strides,
+    and where a filter with strides makes no step.
     """
     if not x.is_cpu or x.dtype.itemsize != 2:
         return False
-    ends = zip(window.begin, window.end, strict=True)
-    moves = zip(x.shape[2:], window.extent, window.strides, ends, strict=True)
-    return any(
-        size + abs(begin - end) <= max(extent, stride) and (stride > 1 or min(begin, end) > 0)
-        for size, extent, stride, (begin, end) in moves
-    )
+    sizes = x.shape[2:]
+    steps = zip(sizes, window.outputs(sizes), window.extent, window.strides, strict=True)
+    for (size, count, extent, stride), *ends in zip(steps, window.begin, window.end, strict=True):
+        short = size + max(ends) - min(ends) <= max(extent, stride)
+        if (count == 1 and stride > 1) or (short and (stride > 1 or min(ends) > 0)):
+            return True
+    return False
 
 
 def laid_out(x: Tensor, last: bool | None) -> Tensor:
