@@ -108,3 +108,28 @@ def test_a_border_of_nothing_is_left_out() -> None:
         result = fused(body.format(pads), {pads: numbers[pads]})
         assert result.ops == ops
         same(result, {"x": X}, ["x"])
+
+
+def test_sizes_spread_through_a_node_that_leaves_an_output_out() -> None:
+    body = """(double[3,4,2] x, double[N,2] other) => (double[1] size) {
+        end = Shape<start=1>(other) part = Slice(x, zero, end, one)
+        , last = LSTM<hidden_size=1>(part, gates, again) both = Neg(last)
+        sizes = Shape<start=1,end=2>(both) size = Cast<to=11>(sizes)
+    }"""
+    used = {"gates": normal(1, 4, 2, dtype=np.float64), "again": normal(1, 4, 1, dtype=np.float64)}
+    result = fused(body, {name: NUMBERS[name] for name in ("zero", "one")} | used)
+    assert result.ops == ["Cast"]
+    feeds = {"x": normal(3, 4, 2, dtype=np.float64), "other": X[:, :2]}
+    assert run(result.after, feeds)[0].tolist() == [2]
+
+
+def test_a_wrong_declared_size_does_not_keep_others_from_being_folded() -> None:
+    """Where nothing is known but what was declared, as of an Expand to sizes of a Range."""
+    body = """(double[1,4] x, int64[r] s) => (double[A,B] y) <double[2,5] h> {
+        h = Reshape(x, s) p = Mul(i, n) q = Sub(n, i) end = Add(n, q)
+        r = Range(p, end, i) wide = Expand(h, r) y = Neg(wide)
+    }"""
+    result = fused(body, {name: NUMBERS[name] for name in ("n", "i")})
+    assert "Range" not in result.ops
+    (y,) = run(result.after, {"x": X[:1], "s": np.array([1, 4])})
+    np.testing.assert_array_equal(y, np.repeat(-X[:1], 3, 0))

@@ -31,7 +31,7 @@ def complete_reshapes(model: ir.Model, infer_node: InferNode) -> None:
     for node in model.graph:
         if node.domain == ONNX and node.op_type == "Reshape":
             value = node.outputs[0]
-            if not _is_settled(value):
+            if value.shape is not None and not _is_settled(value):
                 old, value.shape = value.shape, _finer(value.shape, _reshaped(node))
                 changed.update([value] if value.shape != old else [])
         elif any([value in changed for value in node.inputs]):
@@ -52,18 +52,22 @@ def refined(node: ir.Node, imports: dict[str, int], infer_node: InferNode) -> li
     except GraphError:
         found = [None] * len(before)
     for (value, type_, shape), new in zip(before, found, strict=True):
-        value.type, value.shape = type_, _finer(shape, new)
+        value.type, value.shape = type_ or value.type, _finer(shape, new)
     return [value for value, _, shape in before if value.shape != shape]
 
 
 def _is_settled(value: ir.Value) -> bool:
-    """Whether there is nothing to be found out about a shape."""
-    return value.shape is None or all(map(is_named, value.shape))
+    """Whether there is nothing to be found out about a shape, or there is no value."""
+    if not value.name:
+        return True
+    return value.shape is not None and all(map(is_named, value.shape))
 
 
 def _finer(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
     """A shape with the sizes of another where only that one knows them."""
-    if old is None or new is None or len(old) != len(new):
+    if old is None:
+        return new
+    if new is None or len(old) != len(new):
         return old
     pairs = zip(old, new, strict=True)
     dims = [b if not is_named(a) and product_of(b) is not None else a for a, b in pairs]

@@ -103,7 +103,7 @@ def fold(graph: ir.Graph) -> None:
     news: set[ir.Value] = set()
     for node in list(graph):
         if news.intersection(node.inputs):
-            news.update(_newly_sized(node, graph.opset_imports))
+            news.update(refined(node, graph.opset_imports, infer_node))
         if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
             continue
         if (same := _passed_by(node)) is not None:
@@ -124,15 +124,6 @@ def share(graph: ir.Graph) -> None:
         if first is not value:
             value.replace_all_uses_with(first)
     share_equal(graph, set(graph), set(graph.outputs))
-
-
-def _newly_sized(node: ir.Node, imports: dict[str, int]) -> list[ir.Value]:
-    """Outputs of whose shape what is known of a node's inputs by now tells more."""
-    unknown = [value for value in node.outputs if value.shape is None]
-    if not unknown:
-        return refined(node, imports, infer_node)
-    infer_node(node, imports)
-    return [value for value in unknown if value.shape is not None]
 
 
 def _to_constant(graph: ir.Graph, node: ir.Node, array: Array) -> ir.Value:
