@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from onnxtrain.errors import NodeError, NoKernelError
+from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import KernelRegistry, kernel
 from onnxtrain.runtime.lower import LowerOptions, lower
 from onnxtrain.runtime.plan import Step
@@ -54,6 +55,15 @@ def test_large_host_constants_are_bound_by_name() -> None:
     )
     name = made.block.steps[0].args[1]
     assert made.constants[name] == ([1] * 40, True)
+
+
+@pytest.mark.parametrize("length, is_shown", [(10, True), (5000, False)])
+def test_long_texts_are_bound_by_name(length: int, is_shown: bool) -> None:
+    equation = "ij->ji" + " " * length
+    text = f'(float[2,3] x) => (float[3,2] y) {{ y = Einsum<equation="{equation}">(x) }}'
+    made = lower(prepared(text), default_registry(), LowerOptions(), ())
+    assert (repr(equation) in made.source()) is is_shown
+    assert (equation in [value for value, _ in made.constants.values()]) is not is_shown
 
 
 def test_resources_are_bound_by_the_planner() -> None:

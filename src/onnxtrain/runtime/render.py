@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 LONGEST = 32
 """Host constants with more elements than this are bound by name instead of printed."""
+LONGEST_TEXT = 1000
+"""So are texts of more characters, as the tables of a tree ensemble that is trained."""
 
 
 def parameter(name: str) -> str:
@@ -28,8 +30,10 @@ def is_default(attribute: ir.Attr, default: Any) -> bool:
 def attribute_text(attribute: ir.Attr) -> str | None:
     """Source of an attribute's value, or None if it must be bound by name."""
     value: Any = attribute.value
-    if attribute.type in (ir.AttributeType.INT, ir.AttributeType.STRING):
+    if attribute.type == ir.AttributeType.INT:
         return repr(value)
+    if attribute.type == ir.AttributeType.STRING:
+        return repr(value) if len(value) <= LONGEST_TEXT else None
     if attribute.type == ir.AttributeType.FLOAT:
         return repr(value) if math.isfinite(value) else None
     if attribute.type in (
