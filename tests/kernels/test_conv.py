@@ -186,6 +186,53 @@ def test_small_images_of_16_bits_are_read_no_further(
             assert one.dtype is dtype and error <= 0.02 * other.abs().max()
 
 
+STRAYING_BACK = [
+    ((3, 16, 5, 1), (16, 2, 1, 1), {"strides": (2, 3)}),
+    (
+        (1, 4, 2, 2),
+        (4, 3, 4, 1),
+        {"group": 2, "pads": (1, 2, 1, 1), "dilations": (3, 3), "strides": (1, 3)},
+    ),
+    (
+        (3, 16, 5, 1),
+        (16, 1, 4, 3),
+        {"pads": (2, 2, 0, 1), "strides": (1, 2), "output_padding": (0, 1)},
+    ),
+    ((2, 32, 1, 1), (32, 32, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "options"), STRAYING_BACK)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_transposed_convolutions_of_small_images_are_read_no_further(
+    shape: tuple[int, ...], kernel: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Some of these ended the process."""
+    x, w = torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype)
+    x = x.contiguous(memory_format=torch.channels_last)
+    expected = conv_transpose(x.double(), w.double(), **options)
+    dy = torch.randn(expected.shape).to(dtype)
+    wanted = (True, True)
+    grads = conv_transpose_grad(dy.double(), x.double(), w.double(), **options, wanted=wanted)[:2]
+    for _ in range(5):
+        _leave_nan()
+        y = conv_transpose(x, w, **options)
+        _leave_nan()
+        found = conv_transpose_grad(dy, x, w, **options, wanted=wanted)[:2]
+        for one, other in zip((y, *found), (expected, *grads), strict=True):
+            error = (one.double() - other).abs().max()
+            assert one.dtype is dtype and error <= 0.02 * other.abs().max()
+
+
+def test_more_is_cut_off_than_there_was_before_the_padding() -> None:
+    x, w = torch.randn(1, 2, 1), torch.randn(2, 3, 1)
+    options = {"pads": (2, 0), "output_padding": (2,)}
+    y = conv_transpose(x, w, **options)
+    assert y.tolist() == torch.zeros(1, 3, 1).tolist()
+    dx, dw, _ = conv_transpose_grad(torch.ones_like(y), x, w, **options, wanted=(True, True))
+    assert not dx.any() and not dw.any()
+
+
 def _leave_nan() -> None:
     """Free memory in pieces of many sizes."""
     kept = [torch.full((1 << n,), torch.nan) for n in range(4, 14) for _ in range(50)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -153,6 +154,14 @@ def grad_without_products(dy: Tensor, x: Tensor, w: Tensor, wanted: Sequence[boo
     )
 
 
+class Image(NamedTuple):
+    """What is convolved."""
+
+    dtype: torch.dtype
+    channels: int
+    width: int
+
+
 def channels_last(
     x: Tensor, w: Tensor, outputs: Sequence[int], strides: Ints, padding: Ints
 ) -> bool | None:
@@ -167,42 +176,61 @@ def channels_last(
         return None
     if x.is_cuda:
         return True if x.dtype.itemsize == 2 else None
-    if math.prod(w.shape[2:]) > LARGE_FILTER or _overruns(x, w, outputs, strides, padding):
+    image = Image(x.dtype, x.shape[1], x.shape[3])
+    if math.prod(w.shape[2:]) > LARGE_FILTER or overruns(image, w, outputs, strides, padding):
         return False
     if x.dtype is not torch.float32 or not torch.backends.mkldnn.is_available():
         return None
     return w.numel() <= HEAVY_FILTER * x.numel()
 
 
-def _overruns(x: Tensor, w: Tensor, outputs: Sequence[int], strides: Ints, padding: Ints) -> bool:
+def overruns(image: Image, w: Tensor, outputs: Sequence[int], strides: Ints, padding: Ints) -> bool:
     """Whether oneDNN would write past the end of its memory with the channels last.
 
     Its gradient of a filter that skips pixels between the single ones it sees writes whole vectors
     of channels where there are fewer. What is one pixel wide it takes for something else: padded
     ones, and those of one channel, also if they become so.
     """
-    if x.dtype is not torch.float32:
+    if image.dtype is not torch.float32:
         return False
     skips = math.prod(w.shape[2:]) == 1 and max(strides) > 1 and w.shape[1] < VECTOR
-    thin = x.shape[3] == 1 and (padding[1] > 0 or x.shape[1] == 1)
-    return skips or thin or (x.shape[1] == 1 and outputs[1] == 1)
+    thin = image.width == 1 and (padding[1] > 0 or image.channels == 1)
+    return skips or thin or (image.channels == 1 and outputs[1] == 1)
+
+
+class Reach(NamedTuple):
+    """How a filter goes along an axis of images, of which both ends have the same padding."""
+
+    size: int
+    steps: int
+    extent: int
+    stride: int
+    padding: int
+
+    @property
+    def strays(self) -> bool:
+        """Whether oneDNN would read what nobody wrote beside images of 16 bits.
+
+        It does where a filter or a stride is as long as an axis, which is padded or taken in
+        strides, and where a filter with strides makes no step.
+        """
+        short = self.size <= max(self.extent, self.stride)
+        return ((self.steps == 1 or short) and self.stride > 1) or (short and self.padding > 0)
+
+
+def is_narrow(x: Tensor) -> bool:
+    """Whether a CPU has 16-bit numbers to convolve."""
+    return x.is_cpu and x.dtype.itemsize == 2
 
 
 def _strays(x: Tensor, window: Window) -> bool:
-    """Whether oneDNN would read what nobody wrote beside images of 16 bits.
-
-    It does where a filter or a stride is as long as an axis, which is padded or taken in strides,
-    and where a filter with strides makes no step.
-    """
-    if not x.is_cpu or x.dtype.itemsize != 2:
+    if not is_narrow(x):
         return False
     sizes = x.shape[2:]
-    steps = zip(sizes, window.outputs(sizes), window.extent, window.strides, strict=True)
-    for (size, count, extent, stride), *ends in zip(steps, window.begin, window.end, strict=True):
-        short = size + max(ends) - min(ends) <= max(extent, stride)
-        if (count == 1 and stride > 1) or (short and (stride > 1 or min(ends) > 0)):
-            return True
-    return False
+    ends = [*zip(window.begin, window.end, strict=True)]
+    whole = [size + max(pair) - min(pair) for size, pair in zip(sizes, ends, strict=True)]
+    given = whole, window.outputs(sizes), window.extent, window.strides, map(min, ends)
+    return any(Reach(*axis).strays for axis in zip(*given, strict=True))
 
 
 def laid_out(x: Tensor, last: bool | None) -> Tensor:

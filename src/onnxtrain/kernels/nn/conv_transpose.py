@@ -10,9 +10,14 @@ from torch import Tensor
 
 from onnxtrain.kernels.layout import layout_of
 from onnxtrain.kernels.nn.conv import (
+    Image,
+    Reach,
     check_filter,
     grad_without_products,
+    is_narrow,
+    laid_out,
     mask,
+    overruns,
     without_products,
 )
 from onnxtrain.kernels.nn.window import (
@@ -22,6 +27,7 @@ from onnxtrain.kernels.nn.window import (
     halves,
     pad,
     positive,
+    steps_between,
 )
 from onnxtrain.kernels.precision import Grads, multiply, multiply_back
 from onnxtrain.kernels.registry import kernel
@@ -50,19 +56,42 @@ class Geometry:
     begin: Ints
     end: Ints
 
-    def outputs(self, sizes: Sequence[int], kernel_shape: Sequence[int]) -> Ints:
-        """Sizes of the result."""
-        found = tuple(
-            (size - 1) * stride + (k - 1) * dilation + 1 + extra - 2 * padding + begin + end
-            for size, k, stride, dilation, padding, extra, begin, end in zip(
-                sizes, kernel_shape, *dataclasses.astuple(self), strict=True
+    def made(self, sizes: Sequence[int], kernel_shape: Sequence[int]) -> Ints:
+        """Sizes of what torch makes."""
+        return tuple(
+            (size - 1) * stride + (k - 1) * dilation + 1 + extra - 2 * padding
+            for size, k, stride, dilation, padding, extra in zip(
+                *(sizes, kernel_shape, self.strides, self.dilations, self.padding, self.extra),
+                strict=True,
             )
         )
+
+    def outputs(self, sizes: Sequence[int], kernel_shape: Sequence[int]) -> Ints:
+        """Sizes of the result."""
+        made = self.made(sizes, kernel_shape)
+        found = tuple(sum(parts) for parts in zip(made, self.begin, self.end, strict=True))
         if min(found, default=0) < 0:
             raise ValueError(
                 f"the padding cuts off more than there is: {tuple(sizes)} would become {found}"
             )
         return found
+
+    def strays(self, x: Tensor, w: Tensor) -> bool:
+        """Whether oneDNN reads beside what torch makes, of which a convolution would make x."""
+        if not is_narrow(x):
+            return False
+        sizes, kernel_shape = x.shape[2:], w.shape[2:]
+        extents = [(k - 1) * n + 1 for k, n in zip(kernel_shape, self.dilations, strict=True)]
+        given = self.made(sizes, kernel_shape), sizes, extents, self.strides, self.padding
+        return any(Reach(*axis).strays for axis in zip(*given, strict=True))
+
+    def safely_laid_out(self, x: Tensor, w: Tensor, group: int, *xs: Tensor) -> list[Tensor]:
+        """Images with their channels first where oneDNN would overrun its memory otherwise."""
+        if not x.is_cpu or x.ndim != 4:
+            return [*xs]
+        image = Image(x.dtype, w.shape[1] * group, self.made(x.shape[2:], w.shape[2:])[1])
+        first = overruns(image, w, x.shape[2:], self.strides, self.padding)
+        return [laid_out(x, False) if first else x for x in xs]
 
 
 @kernel("ConvTranspose", T=FLOATS)
@@ -88,7 +117,12 @@ def conv_transpose(
         return without_products(x, b, (x.shape[0], w.shape[1] * group, *sizes))
     grows = max(made.end) > 0
     options = (made.strides, made.padding, made.dilations, True, made.extra, group)
-    y = multiply(lambda *xs: _aten.convolution(*xs, *options), x, w, None if grows else b)
+
+    def product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        result: Tensor = _aten.convolution(*made.safely_laid_out(x, w, group, x, w), b, *options)
+        return result
+
+    y = multiply(product, x, w, None if grows else b, wide=made.strays(x, w))
     y = pad(y, made.begin, made.end)
     return y + b.reshape(-1, *[1] * (y.ndim - 2)) if grows and b is not None else y
 
@@ -124,9 +158,13 @@ def conv_transpose_grad(
     w = w.contiguous(memory_format=layout_of(w))  # a CPU refuses some lines of other layouts
     options = (None, made.strides, made.padding, made.dilations, True, made.extra, group)
     asked = [need_x, need_w, False]
-    dx, dw, _ = multiply_back(
-        lambda *xs: _aten.convolution_backward(*xs, *options, asked), fitted, x, w
-    )
+
+    def gradients(dy: Tensor, x: Tensor, w: Tensor) -> Grads:
+        images = made.safely_laid_out(x, w, group, dy, x, w)
+        result: Grads = _aten.convolution_backward(*images, *options, asked)
+        return result
+
+    dx, dw, _ = multiply_back(gradients, fitted, x, w, wide=made.strays(x, w))
     return dx, dw, db
 
 
@@ -148,7 +186,7 @@ def geometry(
     """
     rank = x.ndim - 2
     strides = positive("stride", strides, rank)
-    dilations = positive("dilation", dilations, rank)
+    dilations = steps_between(w.shape[2:], positive("dilation", dilations, rank))
     full = [
         (size - 1) * stride + (k - 1) * dilation + 1
         for size, stride, k, dilation in zip(

@@ -80,6 +80,11 @@ class Window:
         )
 
 
+def steps_between(kernel: Sequence[int], dilations: Ints) -> Ints:
+    """The dilations, 1 for what is one element wide: oneDNN reads beside small images otherwise."""
+    return tuple(1 if n == 1 else d for n, d in zip(kernel, dilations, strict=True))
+
+
 def resolve(
     sizes: Sequence[int],
     kernel: Sequence[int],
@@ -88,17 +93,14 @@ def resolve(
     pads: Sequence[int] | None,
     auto_pad: str,
 ) -> Window:
-    """The window that a node's attributes describe, ``auto_pad`` resolved for the input's sizes.
-
-    What is one element wide is not dilated: oneDNN reads beside small images otherwise.
-    """
+    """The window that a node's attributes describe, ``auto_pad`` resolved for the input's sizes."""
     rank = len(sizes)
     strides = positive("stride", strides, rank)
     dilations = positive("dilation", dilations, rank)
     if len(kernel) != rank:
         raise ValueError(f"kernel_shape {tuple(kernel)} must have {rank} values")
     positive("kernel_shape", kernel, rank)
-    dilations = tuple(1 if n == 1 else d for n, d in zip(kernel, dilations, strict=True))
+    dilations = steps_between(kernel, dilations)
     check_auto_pad(auto_pad, pads)
     begin, end = explicit(pads, rank)
     window = Window(tuple(kernel), strides, dilations, begin, end)
@@ -145,10 +147,14 @@ def halves(totals: Iterable[int], *, larger_first: bool) -> tuple[Ints, Ints]:
 
 
 def pad(x: Tensor, begin: Sequence[int], end: Sequence[int], value: float = 0.0) -> Tensor:
-    """Pad the last axes; negative amounts crop."""
+    """Pad the last axes; negative amounts crop, also what the other end was padded with."""
     if not any(begin) and not any(end):
         return x
-    amounts = [n for pair in zip(reversed(begin), reversed(end), strict=True) for n in pair]
+    pairs = [*zip(reversed(begin), reversed(end), strict=True)]
+    amounts = [n for pair in pairs for n in pair]
+    if any(size < -min(pair) for size, pair in zip(reversed(x.shape), pairs, strict=False)):
+        x = F.pad(x, [max(n, 0) for n in amounts], value=value)
+        amounts = [min(n, 0) for n in amounts]
     return F.pad(x, amounts, value=value)
 
 
