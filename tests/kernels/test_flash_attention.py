@@ -254,6 +254,7 @@ def test_gpus_get_what_they_can_run(
     t = torch.zeros(1, 2, 8, size, dtype=dtype)
     call = backends.Call(t, t, t, None, 0.0, True, None, False)
     assert backends.choose(call).__name__ == expected
+    assert backends.choose(dataclasses.replace(call, scale=-0.5)) is backends.Plain
     capability_of.cache_clear()
 
 

@@ -141,6 +141,7 @@ def fused(
 ) -> Tensor:
     """Torch's own attention; 16-bit types are summed in float32 on the CPU as well."""
     dtype = acc(query.dtype) if query.device.type == "cpu" else query.dtype
+    causal = causal and scale > 0  # torch multiplies the -inf of what lies ahead by it, too
     mask = None if causal or bias is None else bias.to(dtype)
     if not causal and allowed is not None:
         mask = allowed if mask is None else mask.masked_fill(~allowed, -torch.inf)
@@ -175,11 +176,12 @@ class _Softmax:
         bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """y, and what the mode shows; a query that may see nothing gets 0."""
-        dtype, root = acc(query.dtype), math.sqrt(self.scale)
+        dtype, root = acc(query.dtype), math.sqrt(abs(self.scale))
         groups = query.shape[1] // keys.shape[1]
         wide_keys = keys.to(dtype).repeat_interleave(groups, 1)
         wide_values = values.to(dtype).repeat_interleave(groups, 1)
-        raw = (query.to(dtype) * root) @ (wide_keys * root).transpose(2, 3)
+        wide_query = query.to(dtype) * math.copysign(root, self.scale)
+        raw = wide_query @ (wide_keys * root).transpose(2, 3)
         capped = self.softcap * torch.tanh(raw / self.softcap) if self.softcap else raw
         biased = capped if bias is None else capped + bias
         if allowed is not None:

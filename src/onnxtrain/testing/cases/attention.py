@@ -168,6 +168,19 @@ ATTENTION += _differentiated(
     DataType.FLOAT,
     DataType.DOUBLE,
 )
+_SQUARE = [_Q, normal(2, 4, 3, 8), normal(2, 4, 3, 8)]
+# ONNX's reference takes the root of the scale
+ATTENTION += _differentiated(
+    [
+        _attention("turned", *_SQUARE, scale=-0.3),
+        _attention("turned-causal", *_SQUARE, scale=-0.3, is_causal=1),
+        _attention("level-causal", *_SQUARE, scale=0.0, is_causal=1),
+        _attention("turned-softcap", *_SQUARE, scale=-0.3, softcap=2.0),
+    ],
+    _attended,
+    DataType.FLOAT,
+    DataType.DOUBLE,
+)
 
 
 def _angles(*shape: int) -> list[Input]:

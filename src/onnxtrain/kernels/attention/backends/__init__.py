@@ -46,6 +46,8 @@ def _on_gpu(call: Call) -> type[Backend]:
     chip = capability(q.get_device())
     square = not call.causal or q.shape[2] == call.k.shape[2]
     old = chip < _HALVES_SINCE
+    if call.factor <= 0:
+        return Plain  # others also multiply the -inf of pairs that do not meet
     aligned = q.shape[3] % 8 == 0 and v.shape[3] % 8 == 0
     if chip == OTHER or not square or not aligned or (old and q.dtype is torch.bfloat16):
         return Plain

@@ -78,7 +78,7 @@ def _wide(call: Call, x: Tensor) -> Tensor:
 def _scores(call: Call) -> Tensor:
     """q·kᵀ·scale plus the mask; -inf for pairs that may not meet."""
     root = math.sqrt(abs(call.factor))
-    q = _wide(call, call.q) * (root if call.factor >= 0 else -root)
+    q = _wide(call, call.q) * math.copysign(root, call.factor)
     scores = q @ (_wide(call, call.shared(call.k)) * root).transpose(2, 3)
     if call.mask is not None and call.mask.dtype is torch.bool:
         scores = scores.masked_fill(~call.mask, -torch.inf)
