@@ -1,7 +1,9 @@
 """What convolutions refuse; their values are rows of the table."""
 
+import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from onnxtrain.kernels.nn.conv import conv, conv_grad
 from onnxtrain.kernels.nn.conv_transpose import conv_transpose, conv_transpose_grad
 from onnxtrain.kernels.nn.window import resolve
+from onnxtrain.kernels.precision import Grads
 
 
 @pytest.mark.parametrize(
@@ -164,28 +167,6 @@ STRAYING = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "kernel", "options"), STRAYING)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_small_images_of_16_bits_are_read_no_further(
-    shape: tuple[int, ...], kernel: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
-) -> None:
-    """Memory is full of NaN before, which oneDNN would multiply by zero."""
-    x, w = torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype)
-    x = x.contiguous(memory_format=torch.channels_last)
-    expected = conv(x.double(), w.double(), **options)
-    dy = torch.randn(expected.shape).to(dtype)
-    wanted = (True, True)
-    grads = conv_grad(dy.double(), x.double(), w.double(), **options, wanted=wanted)[:2]
-    for _ in range(5):
-        _leave_nan()
-        y = conv(x, w, **options)
-        _leave_nan()
-        found = conv_grad(dy, x, w, **options, wanted=wanted)[:2]
-        for one, other in zip((y, *found), (expected, *grads), strict=True):
-            error = (one.double() - other).abs().max()
-            assert one.dtype is dtype and error <= 0.02 * other.abs().max()
-
-
 STRAYING_BACK = [
     ((3, 16, 5, 1), (16, 2, 1, 1), {"strides": (2, 3)}),
     (
@@ -202,26 +183,38 @@ STRAYING_BACK = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "kernel", "options"), STRAYING_BACK)
+NARROW_OR_SMALL = [
+    *((conv, conv_grad, *case) for case in STRAYING),
+    *((conv_transpose, conv_transpose_grad, *case) for case in STRAYING_BACK),
+]
+
+
+@pytest.mark.parametrize(("forward", "backward", "shape", "kernel", "options"), NARROW_OR_SMALL)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_transposed_convolutions_of_small_images_are_read_no_further(
-    shape: tuple[int, ...], kernel: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
+def test_small_images_are_read_no_further(
+    forward: Callable[..., torch.Tensor],
+    backward: Callable[..., Grads],
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    options: dict[str, Any],
+    dtype: torch.dtype,
 ) -> None:
-    """Some of these ended the process."""
+    """Memory is full of NaN before, which oneDNN would multiply by zero; or it ends the process."""
     x, w = torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype)
     x = x.contiguous(memory_format=torch.channels_last)
-    expected = conv_transpose(x.double(), w.double(), **options)
+    expected = forward(x.double(), w.double(), **options)
     dy = torch.randn(expected.shape).to(dtype)
-    wanted = (True, True)
-    grads = conv_transpose_grad(dy.double(), x.double(), w.double(), **options, wanted=wanted)[:2]
+    back = functools.partial(backward, **options, wanted=(True, True))
+    grads = back(dy.double(), x.double(), w.double())[:2]
+    allowed = max(2.5 * torch.finfo(dtype).eps, 1e-5)
     for _ in range(5):
         _leave_nan()
-        y = conv_transpose(x, w, **options)
+        y = forward(x, w, **options)
         _leave_nan()
-        found = conv_transpose_grad(dy, x, w, **options, wanted=wanted)[:2]
+        found = back(dy, x, w)[:2]
         for one, other in zip((y, *found), (expected, *grads), strict=True):
             error = (one.double() - other).abs().max()
-            assert one.dtype is dtype and error <= 0.02 * other.abs().max()
+            assert one.dtype is dtype and error <= allowed * other.abs().max()
 
 
 def test_more_is_cut_off_than_there_was_before_the_padding() -> None:
