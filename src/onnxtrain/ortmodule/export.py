@@ -11,7 +11,7 @@ import dataclasses
 import io
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -100,6 +100,7 @@ class Exported:
     Attributes:
         model: Its inputs are the arguments; parameters and buffers are initializers.
         stored: Names in the module of those initializers that are parameters and buffers.
+        kinds: Of these, by their names in the module, what cannot change without another export.
         changed: Buffers whose new values are the last outputs.
         results: The layout of the other outputs.
         settings: Plain attributes of the module that the call has read.
@@ -107,6 +108,7 @@ class Exported:
 
     model: ir.Model
     stored: dict[str, str]
+    kinds: dict[str, Hashable]
     changed: list[str]
     results: Layout
     settings: Settings
@@ -194,7 +196,20 @@ def _exported(
     graph.outputs.extend(kept)
     state = {*signature.parameters, *signature.buffers}
     stored = {name: name.removeprefix(PREFIX) for name in graph.initializers if name in state}
-    return Exported(written.model, stored, changed, results[-1], settings)
+    kinds = {own: kind_of(stored_in(module, own)) for own in stored.values()}
+    return Exported(written.model, stored, kinds, changed, results[-1], settings)
+
+
+def stored_in(module: nn.Module, name: str) -> Tensor:
+    """A parameter or buffer by its name."""
+    path, _, own = name.rpartition(".")
+    found: Tensor = getattr(module.get_submodule(path), own)
+    return found
+
+
+def kind_of(tensor: Tensor) -> Hashable:
+    """What a graph knows of a parameter or buffer."""
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _written(program: torch.export.ExportedProgram, on_gpu: bool) -> torch.onnx.ONNXProgram:

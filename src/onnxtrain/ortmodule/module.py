@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 
 from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
 from onnxtrain.formats.models import save_model
 from onnxtrain.ortmodule.compared import refuse_others
-from onnxtrain.ortmodule.export import Exported, export
+from onnxtrain.ortmodule.export import Exported, export, kind_of
 from onnxtrain.ortmodule.layout import PLAIN, Layout, other_sizes, symbols_fit
 from onnxtrain.ortmodule.options import (
     DebugOptions,
@@ -33,6 +33,14 @@ MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
 OWN = ("_module", "_options", "_sessions", "_torch", "_policy", "_again", "_told", "forward")
 """Attributes that are not those of the wrapped module."""
+SHARED = (
+    *("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"),
+    *("_state_dict_hooks", "_state_dict_pre_hooks"),
+    *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+)
+"""What torch keeps in a module for its state, which is that of the wrapped one."""
+BACKWARD_HOOKS = "_is_full_backward_hook"
+"""What torch notes of hooks, and the wrapper has its own."""
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
@@ -71,8 +79,8 @@ class ORTModule(nn.Module):
         self._policy, self._again = fallback_policy(), recomputed()
         self._forget()
         del self.__dict__["training"]  # it is the module's
-        # a module that has this one loads into what it finds here
-        self._modules = module._modules
+        # what is registered or loaded here, by a module that has this one too, is the module's
+        self.__dict__.update({name: getattr(module, name) for name in SHARED})
         self._module = module
         self.forward = self._with_signature()
 
@@ -100,7 +108,7 @@ class ORTModule(nn.Module):
         parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
             layout, tensors = Layout.of((args, kwargs))
-            key = _key(parts.values(), layout, tensors)
+            key = _key(parts, layout, tensors)
         except FeedError as error:
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
             return self._module(*args, **kwargs)
@@ -123,7 +131,7 @@ class ORTModule(nn.Module):
         for session in known:
             exported = session.exported
             fits = symbols_fit(exported.shapes, tensors)
-            if fits and are_unchanged(parts, exported.settings):
+            if fits and are_unchanged(parts, exported.settings) and _is_stored(exported, parts):
                 return session
         if key in self._torch or any(map(is_lazy, self._module.parameters())):
             return None  # torch makes parameters that are lazy in this call
@@ -133,7 +141,8 @@ class ORTModule(nn.Module):
                     f"the module was called with arguments of more than {MOST} kinds\n"
                     "  give what changes with every call as tensors"
                 )
-            session = self._made(parts, layout, tensors, known)
+            with saved_tensors_hooks(_as_it_is, _as_it_is):  # a checkpoint counts what is saved
+                session = self._made(parts, layout, tensors, known)
         except OnnxTrainError as error:
             self._torch.add(key)
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL, error)
@@ -193,7 +202,7 @@ class ORTModule(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the module; unless it is plain, the module is exported anew."""
-        if name in OWN or "_module" not in self.__dict__:
+        if name in (*OWN, BACKWARD_HOOKS) or "_module" not in self.__dict__:
             object.__setattr__(self, name, value)
             return
         setattr(self._module, name, value)
@@ -260,12 +269,13 @@ class ORTModule(nn.Module):
         self.__dict__.update(state)
         self.forward = self._with_signature()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ORTModule:
-        return type(self)(copy.deepcopy(self._module, memo), copy.copy(self._options))
-
     def __repr__(self) -> str:
         """The module, wrapped."""
         return f"ORTModule({self._module!r})"
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _shortly(error: Exception) -> str:
@@ -276,15 +286,21 @@ def _shortly(error: Exception) -> str:
     return "\n".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:3]])
 
 
-def _key(parts: Collection[nn.Module], layout: Layout, tensors: list[Tensor]) -> Hashable:
-    """What must be the same for an export to serve, but for sizes and attributes."""
+def _key(parts: Parts, layout: Layout, tensors: list[Tensor]) -> Hashable:
+    """What must be the same for an export to serve, but for sizes, attributes and weights."""
     grad = torch.is_grad_enabled()
-    owned = [p for part in parts for p in part._parameters.values() if p is not None]
-    trained = tuple(p.requires_grad for p in owned) if grad else ()
-    modes = tuple(part.training for part in parts)
+    owned = [p for part in parts.values() for p in part._parameters.values()]
+    trained = tuple(None if p is None else grad and p.requires_grad for p in owned)
+    stored = tuple(b is None for part in parts.values() for b in part._buffers.values())
+    modules = tuple((path, type(part), part.training) for path, part in parts.items())
     kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
     cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
-    return layout.key(), kinds, trained, modes, cast
+    return layout.key(), kinds, trained, stored, modules, cast
+
+
+def _is_stored(exported: Exported, parts: Parts) -> bool:
+    """Whether parameters and buffers are of the types and sizes of those that were exported."""
+    return all(kind_of(_tensor(parts, n)) == kind for n, kind in exported.kinds.items())
 
 
 def _inputs(session: Session, parts: Parts, tensors: list[Tensor]) -> list[Tensor]:

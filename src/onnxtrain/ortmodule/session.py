@@ -115,7 +115,9 @@ class Session:
         if self.draws:
             self.program.seed(int(torch.randint(1 << 62, ())))
         if self.wanted:
-            found = _Step.apply(self, *tensors)
+            again = self.overwritten
+            kept = [t.clone() if i in again else t for i, t in enumerate(tensors)]
+            found = _Step.apply(self, *kept)
         else:
             found = self.program(*[t.detach() for t in tensors])
         return [found[place] for place in self.outputs]
@@ -138,6 +140,13 @@ class Session:
     def read_later(self) -> tuple[list[int], list[int]]:
         """Places of inputs, and of outputs that are handed out, that the backward pass reads."""
         return _read_later(self.program.plan)
+
+    @functools.cached_property
+    def overwritten(self) -> set[int]:
+        """Places of buffers that the backward pass reads as they were before the call."""
+        places, _ = self.read_later
+        own = self.exported
+        return {i for i in places if own.stored.get(self.inputs[i]) in own.changed}
 
 
 def reached_by(graph: ir.Graph, names: Collection[str]) -> list[set[str]]:
@@ -200,8 +209,13 @@ class _Step(torch.autograd.Function):
 
 
 def _apart(tensor: Tensor, own: Collection[int]) -> Tensor:
-    """An output with memory of its own, where it is an input that was handed on."""
-    return tensor.clone() if tensor.numel() and tensor.data_ptr() in own else tensor
+    """An output as an object of its own, and with memory of its own where it is an input.
+
+    Torch lets the object lead to the backward pass, which keeps those that the program made:
+    handed out themselves, they would keep one another for ever.
+    """
+    is_input = bool(tensor.numel()) and tensor.data_ptr() in own
+    return tensor.clone() if is_input else tensor.detach()
 
 
 def _given(grad: Tensor | None, kind: tuple[Any, ...]) -> Tensor | None:
