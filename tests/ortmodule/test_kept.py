@@ -1,4 +1,4 @@
-"""What a wrapped module keeps between calls, and what it lets go."""
+"""What a wrapped module keeps, what it lets go, and which of its results have a gradient."""
 
 import copy
 import gc
@@ -153,4 +153,34 @@ def test_a_checkpoint_around_the_first_call() -> None:
     x = rows(2).requires_grad_()
     for each in (wrapped, module):
         checkpoint(each, x, use_reentrant=False).square().sum().backward()
+    assert_same_gradients(wrapped, module)
+
+
+class Comparing(nn.Module):
+    """Gives results with and without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """A loss, and results that have no gradient."""
+        hidden = self.layer(x)
+        with torch.no_grad():
+            other = self.other(x)
+        places = hidden.argmax(-1)
+        above = (hidden > other).float()
+        return (hidden - other).square().mean(), hidden.detach(), other, places, above, x * 2
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_results_without_a_gradient_need_none(given: bool) -> None:
+    wrapped, module = both(Comparing())
+    x = rows(3).requires_grad_(given)
+    found, expected = wrapped(x), module(x)
+    torch.testing.assert_close(found, expected)
+    assert [t.requires_grad for t in found] == [t.requires_grad for t in expected]
+    assert found[1].numpy().shape == (3, 4)
+    (found[0] + found[4].sum() + found[1].sum()).backward()
+    expected[0].backward()
     assert_same_gradients(wrapped, module)

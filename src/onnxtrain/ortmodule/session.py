@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from onnxtrain.errors import OptionError, ParameterError
 from onnxtrain.graph.prepare import prepare
+from onnxtrain.graph.torch_export.traced import is_detached
 from onnxtrain.graph.walk import all_nodes, bodies_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.ortmodule.export import Exported
@@ -31,7 +32,7 @@ from onnxtrain.transforms.training_graph import (
     parameters_to_inputs,
     set_outputs,
 )
-from onnxtrain.types import CPU, CUDA
+from onnxtrain.types import CPU, CUDA, FLOATS
 
 
 @dataclasses.dataclass
@@ -45,7 +46,7 @@ class Session:
         inputs: Names of its inputs: arguments, then what the module stores.
         wanted: Inputs that have a gradient, in the order in which the program gives them.
         outputs: Where each output of the module is among those that differ.
-        reached: Of each of these the inputs with a gradient that it depends on.
+        reached: Of each of these the inputs that it has a gradient for; none if it has none.
     """
 
     exported: Exported
@@ -150,7 +151,10 @@ class Session:
 
 
 def reached_by(graph: ir.Graph, names: Collection[str]) -> list[set[str]]:
-    """Of each output the inputs of these names that it is computed from."""
+    """Of each output the inputs of these names that a gradient of it goes back to.
+
+    None goes through whole numbers, comparisons and what is detached.
+    """
     known: dict[ir.Value, frozenset[str]] = {
         value: frozenset([str(value.name)]) for value in graph.inputs if value.name in names
     }
@@ -159,7 +163,9 @@ def reached_by(graph: ir.Graph, names: Collection[str]) -> list[set[str]]:
         inner = [value for part in (node, *inside) for value in part.inputs]
         found = [known[value] for value in inner if value is not None and value in known]
         together = frozenset().union(*found)
-        known.update(dict.fromkeys(node.outputs, together))
+        if together and not is_detached(node):
+            real = [value for value in node.outputs if value.dtype in (None, *FLOATS)]
+            known.update(dict.fromkeys(real, together))
     return [set(known.get(value, ())) for value in graph.outputs]
 
 
@@ -183,7 +189,9 @@ class _Step(torch.autograd.Function):
         outputs = tuple(_apart(t, own) for t in handed)
         ctx.session, ctx.running = session, running
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(t for t in outputs if not t.is_floating_point()))
+        ctx.mark_non_differentiable(
+            *(t for t, names in zip(outputs, session.reached, strict=True) if not names)
+        )
         inputs, places = session.read_later
         # only to be told if somebody has changed them meanwhile
         ctx.save_for_backward(*(tensors[i] for i in inputs), *(outputs[i] for i in places))
