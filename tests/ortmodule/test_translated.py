@@ -161,3 +161,13 @@ def test_what_cannot_be_called_is_named() -> None:
     with warnings.catch_warnings(), pytest.raises(GraphError, match=r"no translation of prims\."):
         warnings.simplefilter("ignore")
         ORTModule(Of(torch.erfinv))(rows(2))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_running_statistics_in_float64(affine: bool) -> None:
+    module = nn.BatchNorm1d(4, affine=affine, momentum=0.3).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for n in (2, 3, 4):
+        x = torch.randn(n, 4, dtype=torch.float64) * 3 + 1
+        torch.testing.assert_close(wrapped(x), module(x), rtol=0, atol=1e-9)
+        torch.testing.assert_close(wrapped.state_dict(), module.state_dict(), rtol=0, atol=1e-14)

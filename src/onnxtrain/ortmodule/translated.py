@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -37,20 +38,31 @@ def _batch_norm(on_gpu: bool) -> Callable[..., Any]:
         one = op.CastLike(op.Constant(value_floats=[1.0]), x)
         scale = op.Expand(one, channel) if weight is None else weight
         shift = op.Expand(op.Sub(one, one), channel) if bias is None else bias
+        wide = x.dtype == ir.DataType.DOUBLE  # an attribute is a number in float32
+        kept = 0.0 if wide else 1.0 - momentum
         y, new_mean, new_var = op.BatchNormalization(
-            x, scale, shift, mean, var, epsilon=eps, momentum=1.0 - momentum, training_mode=1
+            x, scale, shift, mean, var, epsilon=eps, momentum=kept, training_mode=1
         )
         if not on_gpu:
-            new_var = _unbiased(op, new_var, x, var, momentum)
+            new_var = _unbiased(op, new_var, x, var, 1.0 - kept)
+        if wide:
+            new_mean = _moved(op, mean, new_mean, momentum)
+            new_var = _moved(op, var, new_var, momentum)
         return y, op.Identity(mean), op.Identity(var), new_mean, new_var
 
     return batch_norm
 
 
+def _moved(op: Any, old: Any, new: Any, share: float) -> Any:
+    """Some way from old to new, of numbers in float64."""
+    way = op.Constant(value=ir.tensor(np.float64(share)))
+    return op.Add(old, op.Mul(op.Sub(new, old), way))
+
+
 def _unbiased(op: Any, moved: Any, x: Any, var: Any, momentum: float) -> Any:
     """A running variance that was moved by the biased one of the batch, as kernels of a CPU do."""
-    count = op.Cast(op.Div(op.Size(x), op.Size(var)), to=ir.DataType.FLOAT)
-    one = op.Constant(value_float=1.0)
+    count = op.Cast(op.Div(op.Size(x), op.Size(var)), to=ir.DataType.DOUBLE)
+    one = op.Constant(value=ir.tensor(np.float64(1.0)))
     factor = op.CastLike(op.Div(count, op.Max(op.Sub(count, one), one)), var)
     kept = op.Mul(var, op.CastLike(op.Constant(value_float=1.0 - momentum), var))
     return op.Add(kept, op.Mul(op.Sub(moved, kept), factor))
