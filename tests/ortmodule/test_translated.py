@@ -171,3 +171,9 @@ def test_running_statistics_in_float64(affine: bool) -> None:
         x = torch.randn(n, 4, dtype=torch.float64) * 3 + 1
         torch.testing.assert_close(wrapped(x), module(x), rtol=0, atol=1e-9)
         torch.testing.assert_close(wrapped.state_dict(), module.state_dict(), rtol=0, atol=1e-14)
+
+
+def test_numbers_in_float64() -> None:
+    module = Of(lambda y: (y * 0.1 + 0.3) / 0.7 - torch.where(y > 0, y, 0.2)).double()
+    wrapped, x = ORTModule(copy.deepcopy(module)), rows(3).double()
+    torch.testing.assert_close(wrapped(x), module(x), rtol=0, atol=1e-14)

@@ -16,6 +16,7 @@ def translated(on_gpu: bool) -> dict[Any, Callable[..., Any]]:
     return {
         aten._native_batch_norm_legit_functional.default: _batch_norm(on_gpu),
         aten.cross_entropy_loss.default: _cross_entropy,
+        aten.scalar_tensor.default: _scalar,
         aten.uniform.default: _uniform,
         aten.normal.Tensor_float: _normal,
         aten.randperm.default: _permutation,
@@ -114,6 +115,16 @@ def _reduced(op: Any, each: Any, how: str, share: Any) -> Any:
         return total
     shares = op.Expand(op.CastLike(share, each), op.Shape(each))
     return op.Div(total, op.ReduceSum(shares, keepdims=0))
+
+
+def _scalar(number, dtype=None, **_):  # type: ignore[no-untyped-def]
+    """A number of any type, which the exporter rounds to float32 first."""
+    op = _operators()
+    kind = ir.DataType.FLOAT if dtype in (None, -1) else ir.DataType(dtype)
+    if isinstance(number, (bool, int, float)):
+        exact = np.float64(number) if isinstance(number, float) else np.int64(number)
+        number = op.Constant(value=ir.tensor(exact))
+    return op.Cast(number, to=kind)
 
 
 def _uniform(x, low=0.0, high=1.0, generator=None):  # type: ignore[no-untyped-def]
