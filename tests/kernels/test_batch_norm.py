@@ -43,6 +43,28 @@ def test_bound_statistics_are_overwritten(device: str) -> None:
     torch.testing.assert_close(outputs[1:3], expected[1:3])
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_vectors_may_be_one_number_expanded(
+    dtype: torch.dtype, layout: torch.memory_format, device: str
+) -> None:
+    """Layers without parameters of their own are exported with such scales."""
+    x, dy = (torch.randn(3, 16, 5, 4).to(device, dtype).to(memory_format=layout) for _ in range(2))
+    memory = torch.full((32,), float("nan"), device=device, dtype=dtype)
+    numbers = memory[::8].copy_(torch.tensor([1.5, 0.5, 0.25, 2.0]))
+    spread = [number.expand(16) for number in numbers.split(1)]
+    dense = [number.contiguous() for number in spread]
+    for mode in (0, 1):
+        found, expected = (
+            batch_normalization(x, *vectors, training_mode=mode)[0] for vectors in (spread, dense)
+        )
+        torch.testing.assert_close(found, expected)
+    for vectors in ([spread[0], *dense[2:]], [dense[0], *spread[2:]]):
+        gradients = batch_normalization_grad(dy, x, *vectors, epsilon=1e-5)
+        plain = batch_normalization_grad(dy, x, dense[0], *dense[2:], epsilon=1e-5)
+        torch.testing.assert_close(gradients, plain)
+
+
 @pytest.mark.parametrize(("index", "name"), [(1, "scale"), (2, "B"), (3, "mean"), (4, "var")])
 def test_parameters_of_another_size_are_refused(index: int, name: str) -> None:
     inputs = _inputs("cpu", 4, 3)

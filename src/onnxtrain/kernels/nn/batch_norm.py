@@ -155,15 +155,15 @@ def batch_normalization_grad(
     if quick := fast_images(x, dy, scale, mean, variance):
         found: tuple[Tensor, Tensor, Tensor] = quick.grad(dy, x, scale, mean, variance)
         return found
-    work = acc(x.dtype)
+    weight, middle, inverse = _dense(x, scale, mean, variance)
     dx, dscale, dbias = torch.ops.aten.native_batch_norm_backward(
         as_batch(dy),
         as_batch(x),
-        scale.to(work),
+        weight,
         None,
         None,
-        mean.to(work),
-        variance.to(work),
+        middle,
+        inverse,
         True,
         epsilon,
         [True, True, True],
@@ -176,8 +176,8 @@ def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilo
     check(x, scale, b, mean, var)
     if not x.numel():
         return torch.empty_like(x)
-    w, shift, m, v = (p.to(acc(x.dtype)) for p in (scale, b, mean, var))
-    y, _, _ = torch.native_batch_norm(as_batch(x), w, shift, m, v, False, 0.0, epsilon)
+    vectors = _dense(x, scale, b, mean, var)
+    y, _, _ = torch.native_batch_norm(as_batch(x), *vectors, False, 0.0, epsilon)
     return shaped(y, x)
 
 
@@ -200,13 +200,21 @@ def _train(
         raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
-    y, _, inverse = torch.native_batch_norm(
-        as_batch(x), scale.to(work), b.to(work), mean, var, True, 1.0, epsilon
-    )
+    vectors = _dense(x, scale, b)
+    y, _, inverse = torch.native_batch_norm(as_batch(x), *vectors, mean, var, True, 1.0, epsilon)
     # momentum 1 makes torch leave mean and unbiased variance (0 / 0 for one element) in the buffers
     count = math.prod(x.shape) // channels(x)
     biased = var * ((count - 1) / count) if count > 1 else torch.zeros_like(var)
     return shaped(y, x), mean, biased, inverse
+
+
+def _dense(x: Tensor, *vectors: Tensor) -> list[Tensor]:
+    """Vectors in the type that x is normalized in, without strides.
+
+    For images with their channels last torch takes their numbers for neighbours, also of a vector
+    that is one number, expanded.
+    """
+    return [vector.to(acc(x.dtype)).contiguous() for vector in vectors]
 
 
 def fast_images(x: Tensor, dy: Tensor, *vectors: Tensor) -> ModuleType | None:
