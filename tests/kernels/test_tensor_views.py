@@ -1,9 +1,13 @@
 """Operators that only change shapes share the storage of their input instead of copying it."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from onnxtrain.kernels.ms.tensor import irfft
 from onnxtrain.kernels.sequence import split_to_sequence
+from onnxtrain.kernels.signal import dft, stft
 from onnxtrain.kernels.tensor.cast import bit_cast, cast
 from onnxtrain.kernels.tensor.concat import split, split_training
 from onnxtrain.kernels.tensor.pad import center_crop_pad, pad
@@ -49,3 +53,13 @@ def test_view(kernel) -> None:
 def test_bits_of_floating_point_numbers() -> None:
     x = torch.tensor([1.0, -2.0])
     assert bit_cast(x, to=DataType.INT32).tolist() == [0x3F80_0000, -0x4000_0000]
+
+
+@pytest.mark.parametrize(
+    "transform", [dft, lambda x: irfft(x, signal_ndim=1), lambda x: stft(x, 2, None, 4)]
+)
+def test_complex_numbers_may_begin_at_an_odd_place(transform: Callable[..., torch.Tensor]) -> None:
+    signal = torch.randn(25)
+    part = reshape(slice_(signal, [1], [25]), [2, 6, 2])
+    assert part.storage_offset() == 1
+    torch.testing.assert_close(transform(part), transform(part.clone()))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.layout import complex_of
 from onnxtrain.kernels.precision import acc
 from onnxtrain.kernels.registry import kernel
 from onnxtrain.kernels.scalars import single
@@ -70,8 +71,7 @@ def _numbers(x: Tensor) -> Tensor:
     x = x.to(acc(x.dtype))
     if x.shape[-1] == 1:
         return x.squeeze(-1)
-    # a tensor without elements counts as contiguous whatever its strides are
-    return torch.view_as_complex(x.contiguous() if x.numel() else x.new_empty(x.shape))
+    return complex_of(x)
 
 
 def _as_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxtrain.kernels.dtypes import to_torch
+from onnxtrain.kernels.layout import complex_of
 from onnxtrain.kernels.nn.conv_transpose import conv_transpose
 from onnxtrain.kernels.precision import store, widen
 from onnxtrain.kernels.registry import kernel
@@ -68,8 +69,7 @@ def rfft(x: Tensor, *, normalized: int = 0, onesided: int = 1, signal_ndim: int 
 def irfft(x: Tensor, *, normalized: int = 0, onesided: int = 1, signal_ndim: int) -> Tensor:
     """The real numbers that a spectrum belongs to."""
     _check_transform(normalized, onesided)
-    spectrum = torch.view_as_complex(widen(x).contiguous())
-    return store(torch.fft.irfftn(spectrum, dim=list(range(-signal_ndim, 0))), x)
+    return store(torch.fft.irfftn(complex_of(widen(x)), dim=list(range(-signal_ndim, 0))), x)
 
 
 def _check_transform(normalized: int, onesided: int) -> None:
