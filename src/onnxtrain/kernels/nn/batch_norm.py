@@ -176,8 +176,8 @@ def infer(x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilo
     check(x, scale, b, mean, var)
     if not x.numel():
         return torch.empty_like(x)
-    vectors = _dense(x, scale, b, mean, var)
-    y, _, _ = torch.native_batch_norm(as_batch(x), *vectors, False, 0.0, epsilon)
+    w, shift, m, v = _dense(x, scale, b, mean, var)
+    y, _, _ = torch.native_batch_norm(as_batch(x), w, shift, m, v, False, 0.0, epsilon)
     return shaped(y, x)
 
 
@@ -200,8 +200,10 @@ def _train(
         raise ValueError(f"X has shape {tuple(x.shape)}: a batch of nothing has no mean")
     work = acc(x.dtype)
     mean, var = (torch.zeros(channels(x), dtype=work, device=x.device) for _ in range(2))
-    vectors = _dense(x, scale, b)
-    y, _, inverse = torch.native_batch_norm(as_batch(x), *vectors, mean, var, True, 1.0, epsilon)
+    weight, shift = _dense(x, scale, b)
+    y, _, inverse = torch.native_batch_norm(
+        as_batch(x), weight, shift, mean, var, True, 1.0, epsilon
+    )
     # momentum 1 makes torch leave mean and unbiased variance (0 / 0 for one element) in the buffers
     count = math.prod(x.shape) // channels(x)
     biased = var * ((count - 1) / count) if count > 1 else torch.zeros_like(var)
