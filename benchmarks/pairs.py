@@ -113,17 +113,22 @@ class Pair:
         batch = {name: value.to(device) for name, value in self.batch.items()}
         return lambda: trainer.step(batch)
 
-    def torchs(self, device: str) -> Step:
-        """A step of torch eager, with its fused AdamW."""
+    def torchs(self, device: str, compiled: bool = False) -> Step:
+        """A step of torch, with its fused AdamW; forward and backward compiled or not."""
         module = copy.deepcopy(self.module).train().to(device)
         options = {"lr": LR, "weight_decay": 0.0, "fused": True}
         optimizer = torch.optim.AdamW(module.parameters(), **options)
         inputs = {name: value.to(device) for name, value in self.inputs.items()}
         labels = self.labels.to(device)
 
+        def forward() -> Tensor:
+            return self.loss(module(**inputs), labels)
+
+        loss = torch.compile(forward) if compiled else forward
+
         def step() -> None:
             optimizer.zero_grad()
-            self.loss(module(**inputs), labels).backward()
+            loss().backward()
             optimizer.step()
 
         return step

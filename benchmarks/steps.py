@@ -1,11 +1,12 @@
-"""Whole training steps (forward, backward, AdamW) against torch eager and onnxruntime-training.
+"""Whole training steps (forward, backward, AdamW) against torch and onnxruntime-training.
 
 python benchmarks/steps.py [--device cuda] [--reference PYTHON] [--only MLP] [--save]
 python benchmarks/steps.py --whole [bert llama] [--samples 8]
 
 All contenders train every parameter of the same model on the same batch. They take turns in short
 bursts, and ratios are medians over the turns, so that other work on the machine meets all of them.
-``--whole`` measures the nine architectures, or some of them, instead of the three small models.
+``--whole`` measures the nine architectures, or some of them, instead of the three small models,
+``--compile`` torch.compile as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pairs import NAMES, SPINE, Pair, spine, whole
 from report import append, table
 from turns import Burst, burst, medians, ratio, take_turns
 
-OURS, TORCH, REFERENCE = "onnxtrain", "torch eager", "reference"
+OURS, TORCH, COMPILED, REFERENCE = "onnxtrain", "torch eager", "torch.compile", "reference"
 ROUNDS_OF_WHOLE = 5
 
 
@@ -61,7 +62,15 @@ def better(times: dict[str, float]) -> str:
     return min((peer for peer in times if peer != OURS), key=lambda peer: times[peer])
 
 
-def measure(name: str, device: str, python: str | None, seconds: float) -> dict[str, object]:
+def torchs(pair: Pair, device: str, compiled: bool) -> dict[str, Burst]:
+    """Bursts of torch's ways to take the step."""
+    ways = {TORCH: False, COMPILED: True} if compiled else {TORCH: False}
+    return {way: burst(pair.torchs(device, how), device) for way, how in ways.items()}
+
+
+def measure(
+    name: str, device: str, python: str | None, seconds: float, compiled: bool
+) -> dict[str, object]:
     """One of the three small models, with all peers."""
     pair = spine(name)
     with contextlib.ExitStack() as stack:
@@ -71,7 +80,7 @@ def measure(name: str, device: str, python: str | None, seconds: float) -> dict[
         trainer = pair.trainer(device)
         batch = {key: value.to(device) for key, value in pair.batch.items()}
         bursts[OURS] = burst(lambda: trainer.step(batch), device)
-        bursts[TORCH] = burst(pair.torchs(device), device)
+        bursts |= torchs(pair, device, compiled)
         times = take_turns(bursts, seconds)
     taken = medians(times)
     return {
@@ -84,11 +93,12 @@ def measure(name: str, device: str, python: str | None, seconds: float) -> dict[
     }
 
 
-def measure_whole(name: str, device: str, samples: int, seconds: float) -> dict[str, object]:
-    """One of the nine architectures, beside torch eager."""
+def measure_whole(
+    name: str, device: str, samples: int, seconds: float, compiled: bool
+) -> dict[str, object]:
+    """One of the nine architectures, beside torch."""
     pair = whole(name, samples)
-    steps = {OURS: pair.ours(device), TORCH: pair.torchs(device)}
-    bursts = {way: burst(step, device) for way, step in steps.items()}
+    bursts = {OURS: burst(pair.ours(device), device), **torchs(pair, device, compiled)}
     times = take_turns(bursts, seconds, ROUNDS_OF_WHOLE)
     return {**beside_torch(name, times), "samples": samples}
 
@@ -101,6 +111,8 @@ def beside_torch(name: str, times: dict[str, list[float]]) -> dict[str, object]:
         "onnxtrain ms": taken[OURS],
         "torch eager ms": taken[TORCH],
         "ratio": ratio(times, OURS, TORCH),
+        "torch.compile ms": taken.get(COMPILED, ""),
+        "compiled ratio": ratio(times, OURS, COMPILED),
     }
 
 
@@ -112,15 +124,16 @@ def main() -> None:
     arguments.add_argument("--only", default="", help="models whose name begins so")
     arguments.add_argument("--whole", nargs="*", choices=NAMES, help="of the nine, all or these")
     arguments.add_argument("--samples", type=int, default=8, help="a batch of the nine")
+    arguments.add_argument("--compile", action="store_true", help="torch.compile as well")
     arguments.add_argument("--seconds", type=float, default=0.6, help="length of a burst")
     options = arguments.parse_args()
-    device, seconds = options.device, options.seconds
+    device, seconds, compiled = options.device, options.seconds, options.compile
     if options.whole is None:
         names = [name for name in SPINE if name.startswith(options.only)]
-        rows = [measure(name, device, options.reference, seconds) for name in names]
+        rows = [measure(name, device, options.reference, seconds, compiled) for name in names]
     else:
         names = options.whole or NAMES
-        rows = [measure_whole(name, device, options.samples, seconds) for name in names]
+        rows = [measure_whole(name, device, options.samples, seconds, compiled) for name in names]
     print(table(rows))
     if options.save:
         print(append("steps", rows, device))

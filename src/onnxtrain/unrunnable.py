@@ -1,8 +1,12 @@
-"""Operators that only onnxruntime can run, each with what to do instead."""
+"""Operators that only onnxruntime can run, or nobody, each with what to do instead."""
 
 from __future__ import annotations
 
-from onnxtrain.types import MS
+import functools
+
+import onnx
+
+from onnxtrain.types import MS, ONNX
 
 _BLOCKED = (
     "the file is laid out for the processor on which onnxruntime optimised it: "
@@ -22,6 +26,10 @@ _PACKED = (
 )
 _WORDS = "it splits text into words: cut the model behind it, and feed the words or their ids"
 _SPARSE = "it takes a sparse matrix, which sessions cannot be fed: use MatMul with a dense one"
+_LEFT = (
+    "a converter that did not know it has left it in the file as it was: "
+    "convert the model again, with what ONNX has in its place"
+)
 _COMPILED = "it holds code that was compiled for one device: take the file from before"
 
 _UNRUNNABLE: dict[tuple[str, str], str] = {
@@ -58,4 +66,13 @@ _UNRUNNABLE: dict[tuple[str, str], str] = {
 
 def why_unrunnable(domain: str, op: str) -> str | None:
     """Why an operator cannot be run and what helps, or None if nothing is known of it."""
+    if domain in (ONNX, "ai.onnx") and op not in _of_onnx():
+        return f"ONNX has no operator {op}: {_LEFT}"
     return _UNRUNNABLE.get((domain, op)) or _UNRUNNABLE.get((domain, "*"))
+
+
+@functools.cache
+def _of_onnx() -> frozenset[str]:
+    """Operators that ONNX has or had in some opset."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return frozenset(schema.name for schema in schemas if schema.domain == ONNX)

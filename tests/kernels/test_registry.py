@@ -141,6 +141,14 @@ def test_the_library_imports_every_family_once() -> None:
     assert (MS, "SoftmaxGrad_13") in default_registry()
 
 
+def test_a_miss_tells_that_onnx_has_no_such_operator() -> None:
+    with pytest.raises(NoKernelError) as caught:
+        default_registry().resolve("", "Erfc", 17, {"x": FLOAT}, CPU)
+    text = str(caught.value)
+    assert "ONNX has no operator Erfc: a converter that did not know it has left it" in text
+    assert "declare one" not in text
+
+
 def test_training_kernels_can_be_added_to_a_registry() -> None:
     registry = KernelRegistry()
     register_cpu_training_kernels(registry)

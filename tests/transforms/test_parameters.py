@@ -57,6 +57,8 @@ SPREAD = "s = Shape<start=1>(w) e = Expand(c, s) y = Gemm(x, w, e)"
         ("y = Mul(m, c)", np.float32(2), "single number in ai.onnx::Mul"),
         ("y = Div(m, c)", np.ones((1, 1), np.float32), "single number in ai.onnx::Div"),
         ("y = Add(m, c)", np.float32(1e-5), "single number in ai.onnx::Add"),
+        ("y = Add(m, c)", np.full((1, 1), 3, np.float32), "single number in ai.onnx::Add"),
+        ("y = Gemm(x, w, c)", np.float32(1), "single number in ai.onnx::Gemm"),
         (SPREAD, np.float32(0), "single number"),
         ("y = Add(m, c)", np.array([0, -np.inf, 0], np.float32), "mask: it holds infinities"),
         ("y = Add(m, c)", np.array([0, -1e9, 0], np.float32), "mask: it holds infinities"),
@@ -181,6 +183,26 @@ def test_whole_numbers_are_not_considered():
 )
 def test_parameters_of_one_element_and_more(line, value):
     assert decision_on_c(line, value, two=np.array([2])).trained
+
+
+@pytest.mark.parametrize("layer", ["MatMul(x, w)", "Conv(x, w)"])
+def test_a_number_with_axes_is_the_bias_of_a_single_feature(layer):
+    x, w, c = ("N,4", (4, 1), (1, 1)) if "Mat" in layer else ("N,2,5", (1, 2, 3), (1, 1, 1))
+    body = f"(float[{x}] x) => (float[{x}] y) {{ m = {layer} y = Add(m, c) }}"
+    body = body.replace(f"float[{x}] y", "float[N,1] y" if "Mat" in layer else "float[N,1,3] y")
+    weights = {"w": normal(*w), "c": np.full(c, 0.5, np.float32)}
+    assert decisions(body, weights)["c"].trained
+
+
+def test_a_single_number_that_was_a_variable_of_tensorflow_is_trained():
+    body = """(float[N,4] x) => (float[N,3] y) {
+        m = MatMul(x, w) e = Add("bn/ReadVariableOp:0", tiny) r = Sqrt(e) d = Div(m, r)
+        y = Mul(d, "attention/Mul/ReadVariableOp:0")
+    }"""
+    one = np.float32(1)
+    names = ("attention/Mul/ReadVariableOp:0", "bn/ReadVariableOp:0", "tiny")
+    found = decisions(body, {**WEIGHT, **dict.fromkeys(names, one)})
+    assert [name for name, one in found.items() if one.trained] == ["w", names[0]]
 
 
 def test_a_tensor_that_is_a_weight_somewhere_is_a_weight():

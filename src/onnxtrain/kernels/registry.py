@@ -220,10 +220,11 @@ class KernelRegistry:
         have = self._kernels.get((domain, op), [])
         for item in have:
             text += f"\n  have  {item.describe()}"
+        if not have:
+            text += f"\n  have  no kernel for this operator{self._elsewhere(domain, op)}"
         if reason := why_unrunnable(domain, op):
             return f"{text}\n  {reason}"
         if not have:
-            text += f"\n  have  no kernel for this operator{self._elsewhere(domain, op)}"
             text += "\n  declare one with @kernel(..., registry=default_registry()),"
             text += " or hand the session a KernelRegistry that has one"
         return text

@@ -27,6 +27,7 @@ from onnxtrain.transforms.fusion import Fusion
 from onnxtrain.transforms.graft import grafted
 from onnxtrain.transforms.map_outputs import maps_as_tensors
 from onnxtrain.transforms.mode import TrainingForm
+from onnxtrain.transforms.padded_biases import hold_padding
 from onnxtrain.transforms.precision import Narrowing
 from onnxtrain.transforms.precision_copies import read_copies
 from onnxtrain.transforms.qdq_form import as_qdq
@@ -152,6 +153,7 @@ def build_training(
         ParameterError: if the loss depends on none of the parameters, or not on a required one.
     """
     _small_in_memory(initializers_as_constants(model))
+    hold_padding(model, trained)
     changing = {*trained, *moving}
     moved = changing | _large(model.graph.initializers)
     parameters = {

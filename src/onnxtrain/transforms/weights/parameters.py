@@ -24,10 +24,18 @@ from onnxtrain.transforms.weights.frequencies import (
 )
 from onnxtrain.transforms.weights.masks import SWITCH, is_filled, is_zero, why_mask
 from onnxtrain.transforms.weights.patterns import TRAINABLE, patterns_of
-from onnxtrain.transforms.weights.places import final_uses, in_group_norm, under_root
+from onnxtrain.transforms.weights.places import (
+    LINEAR,
+    features,
+    final_uses,
+    in_group_norm,
+    is_linear,
+    under_root,
+)
 from onnxtrain.transforms.weights.prepared_inputs import preparing
 from onnxtrain.transforms.weights.reached import leads_to
 from onnxtrain.transforms.weights.untrainable import other_homes
+from onnxtrain.transforms.weights.variables import is_variable
 from onnxtrain.transforms.weights.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
@@ -86,8 +94,9 @@ _REPEATING = frozenset({"Loop", "Scan"})
 """Operators that only take data: states to begin with, and sequences."""
 _AMONG_DATA = frozenset({("Add", 0), ("Add", 1), ("Sub", 0), ("Sub", 1), ("Conv", 0)})
 """Places where a grid of positions meets data."""
-_LINEAR = frozenset({"Conv", "ConvTranspose", "Einsum", "FusedMatMul", "Gemm", "MatMul"})
-_HOLDERS = _LINEAR | {
+_ADDED = ("Gemm", 2)
+"""Where a number without axes is no bias, which has one for every feature."""
+_HOLDERS = LINEAR | {
     "BatchNormalization",
     "BatchNormInternal",
     "GRU",
@@ -314,10 +323,10 @@ def _not_a_weight(
         return "positions on a grid"
     if in_group_norm(node) and is_filled(tensor, index == 1):
         return "leaves groups of channels as they are"
-    spread = len(tensor.shape) == 0 and node not in value.consumers()
+    spread = len(tensor.shape) == 0 and (place == _ADDED or node not in value.consumers())
     if node.op_type in _HOLDERS and not spread:
         return None
-    if tensor.size == 1 and not _is_bias(value, tensor, node):
+    if tensor.size == 1 and not (_is_bias(value, tensor, node) or is_variable(value, node)):
         return f"single number in {op_name(node.domain, node.op_type)}"
     if under_root(node):
         return "variance: its root is taken"
@@ -325,12 +334,15 @@ def _not_a_weight(
 
 
 def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:
-    """A number added to the result of a matrix product or convolution."""
+    """A number added to the result of a matrix product or convolution.
+
+    One with as many axes as a result of several features has been spread by a converter: what is
+    added within a hard sigmoid, say.
+    """
     if node.op_type != "Add" or len(tensor.shape) == 0:
         return False
     others = [v for v in node.inputs if v is not None and v is not value]
-    producers = [v.producer() for v in others]
-    return any(p is not None and p.op_type in _LINEAR for p in producers)
+    return any(len(tensor.shape) == 1 or features(v) in (None, 1) for v in others if is_linear(v))
 
 
 def _picked(

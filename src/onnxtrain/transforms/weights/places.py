@@ -23,6 +23,26 @@ MOVERS = frozenset(
     }
 )
 """Operators that only move, repeat or round numbers."""
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+LINEAR = _CONVOLUTIONS | {"Einsum", "FusedMatMul", "Gemm", "MatMul"}
+"""Operators that multiply by matrices or filters."""
+
+
+def is_linear(value: ir.Value) -> bool:
+    """Whether a value is the result of a matrix product or convolution."""
+    node = value.producer()
+    return node is not None and node.op_type in LINEAR
+
+
+def features(value: ir.Value) -> int | None:
+    """How many features such a result has, None if that is not known."""
+    node, axis = value.producer(), -1
+    if node is not None and node.op_type in _CONVOLUTIONS:
+        axis = 1
+    if value.shape is None or len(value.shape) <= max(axis, 0):
+        return None
+    size = value.shape[axis]
+    return size if isinstance(size, int) else None
 
 
 def is_mover(node: ir.Node) -> bool:
