@@ -19,7 +19,7 @@ def match(root: ir.Node) -> Match | None:
         return op.LayerNormalization(
             found.data,
             found.scale_or_ones(op),
-            found.bias,
+            found.shift(op),
             axis=-found.axes,
             epsilon=found.epsilon,
             stash_type=found.stash_type,

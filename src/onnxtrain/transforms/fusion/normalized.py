@@ -1,73 +1,29 @@
 """Data divided by its root mean square, which layer and RMS normalization have in common.
 
 Written as d/√(mean(d²) + ε) or d·(1/√(mean(d²) + ε)), where d is the data itself or the data less
-its mean; then times a scale, then plus a bias.
+its mean; then times a scale, then plus a bias. ``spread`` has the form of other converters.
 """
 
 from __future__ import annotations
 
-import dataclasses
-
-import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph.builder import Ops
+from onnxtrain.transforms.fusion.norm_found import Normalized
 from onnxtrain.transforms.fusion.pattern import Refusal
 from onnxtrain.transforms.fusion.reading import (
+    MEANS,
     is_op,
     keeps_rank,
     made_by,
     number,
     only_reader,
     pairs,
-    rank,
     reduced_axes,
 )
+from onnxtrain.transforms.fusion.spread import join_spread
 from onnxtrain.types import DataType
 
 HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
-
-
-@dataclasses.dataclass
-class Normalized:
-    """What was found around a Sqrt.
-
-    Attributes:
-        data: What is normalized.
-        centred: Whether its mean is subtracted.
-        axes: How many of the last axes are normalized.
-        epsilon: What is added to the mean of squares.
-        nodes: The nodes, in order of use; the last one gives the result.
-        scale: What the result is multiplied by.
-        bias: What is added then.
-    """
-
-    data: ir.Value
-    centred: bool
-    axes: int
-    epsilon: float
-    nodes: list[ir.Node]
-    scale: ir.Value | None = None
-    bias: ir.Value | None = None
-
-    @property
-    def result(self) -> ir.Value:
-        """What the nodes give."""
-        return self.nodes[-1].outputs[0]
-
-    @property
-    def stash_type(self) -> int:
-        """The type of the statistics that a gradient needs."""
-        double = self.data.dtype == DataType.DOUBLE
-        return int(DataType.DOUBLE if double else DataType.FLOAT)
-
-    def scale_or_ones(self, op: Ops) -> ir.Value:
-        """The scale; ones in the shape of what is normalized if there is none."""
-        if self.scale is not None:
-            return self.scale
-        assert self.data.shape is not None and self.data.dtype is not None
-        sizes = [d for d in list(self.data.shape)[-self.axes :] if isinstance(d, int)]
-        return op.const(np.ones(sizes), self.data.dtype)
 
 
 def read(root: ir.Node) -> Normalized | None:
@@ -90,18 +46,23 @@ def read(root: ir.Node) -> Normalized | None:
     if (source := _centred(deviation, mean, nodes)) is not None:
         data, centred = source, True
     result = Normalized(data, centred, axes, epsilon, nodes)
-    if not _quotient(result, root, deviation):
-        return None
+    before = list(nodes)
+    direct = _quotient(result, root, deviation)
+    if not direct:
+        nodes[:] = before
+        if not join_spread(result, root, deviation):
+            return None
     if not keeps_rank(result.nodes[-1], data):
         raise Refusal("a number of more dimensions than the data adds dimensions to it")
-    _affine(result)
+    if direct:
+        _affine(result)
     return result
 
 
 def _mean_of_squares(total: ir.Node, nodes: list[ir.Node]) -> tuple[ir.Node, float] | None:
     """The mean and the number of mean + ε."""
     for a, b in pairs(total):
-        mean, epsilon = made_by(a, "ReduceMean"), number(b)
+        mean, epsilon = made_by(a, *MEANS), number(b)
         if mean is not None and epsilon is not None and epsilon >= 0:
             nodes += [mean, total]
             return mean, epsilon
@@ -136,7 +97,7 @@ def _squared(mean: ir.Node, nodes: list[ir.Node]) -> ir.Value | None:
 def _centred(deviation: ir.Value, of_squares: ir.Node, nodes: list[ir.Node]) -> ir.Value | None:
     """What a deviation is of, if it is less its own mean over the same axes."""
     difference = made_by(deviation, "Sub")
-    mean = None if difference is None else made_by(difference.inputs[1], "ReduceMean")
+    mean = None if difference is None else made_by(difference.inputs[1], *MEANS)
     if difference is None or mean is None or mean.inputs[0] is not difference.inputs[0]:
         return None
     if reduced_axes(mean) != reduced_axes(of_squares) or not mean.attributes.get_int("keepdims", 1):
@@ -186,7 +147,7 @@ def _affine(found: Normalized) -> None:
     if product is None or scale is None:
         found.data = wide[0]
         del found.nodes[wide[1] :]
-        _need_sizes(found)
+        found.need_sizes()
         return
     found.nodes.append(product)
     found.scale = scale
@@ -210,19 +171,4 @@ def _narrow(found: Normalized) -> None:
 
 def _parameter(node: ir.Node, found: Normalized) -> ir.Value | None:
     """The operand beside a result, if it has the normalized axes only and their sizes."""
-    for a, b in pairs(node):
-        size = rank(b)
-        if a is not found.result or size is None or not 0 < size <= found.axes:
-            continue
-        if found.data.shape is None or b.shape is None:
-            continue
-        wanted = list(found.data.shape)[-size:]
-        if size == found.axes and list(b.shape) == wanted:
-            return b
-    return None
-
-
-def _need_sizes(found: Normalized) -> None:
-    shape = found.data.shape
-    if shape is None or not all(isinstance(d, int) for d in list(shape)[-found.axes :]):
-        raise Refusal("there is no scale, and the sizes of the normalized axes are not known")
+    return next((b for a, b in pairs(node) if a is found.result and found.fits(b)), None)

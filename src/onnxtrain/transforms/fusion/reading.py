@@ -16,6 +16,10 @@ _CLOSE = {DataType.FLOAT16: 1e-3, DataType.BFLOAT16: 1e-2}
 _CLOSE_ELSE = 1e-6
 
 
+MEANS = ("GlobalAveragePool", "ReduceMean")
+"""Operators that take means; the first one over all axes behind the second."""
+
+
 def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes a value, if it is one of these operators of ONNX."""
     node = None if value is None else value.producer()
@@ -106,6 +110,8 @@ def opset_of(node: ir.Node) -> int:
 def reduced_axes(node: ir.Node) -> list[int] | None:
     """Axes of a reduction, as numbers from the end; None if they are not known."""
     size = rank(node.inputs[0])
+    if is_op(node, "GlobalAveragePool"):
+        return None if size is None else list(range(2 - size, 0))
     given: Sequence[int] | None = node.attributes.get_ints("axes", None)
     if given is None and len(node.inputs) > 1:
         given = integers(node.inputs[1])
