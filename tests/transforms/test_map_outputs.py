@@ -191,3 +191,28 @@ def test_an_output_may_be_listed_twice():
     trainer = Trainer(model, loss=lambda outputs, batch: outputs["p"].square().mean(), device="cpu")
     losses = [float(trainer.step({"x": np.ones((2, 4), np.float32)})) for _ in range(2)]
     assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("loss", ["mse", "huber"])
+def test_losses_by_name_behind_classical_operators_alone(loss: str) -> None:
+    """As CatBoost writes a regressor: no opset of ONNX itself is imported."""
+    node = helper.make_node(
+        "LinearRegressor",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        coefficients=[0.5, -0.5],
+        intercepts=[0.1],
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 1])],
+    )
+    imports = [helper.make_opsetid("ai.onnx.ml", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=3)
+    trainer = Trainer(model, loss=loss, optimizer="sgd", lr=0.1, device="cpu")
+    x = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    losses = [float(trainer.step({"x": x, "target": x[:, :1]})) for _ in range(9)]
+    assert losses[-1] < losses[0] / 2

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+from onnxtrain.graph.builder import OPSET_BESIDE
 from onnxtrain.onnxblock.edit import reserve_names
 from onnxtrain.types import MS, ONNX
 
@@ -90,6 +91,8 @@ def __getattr__(name: str) -> Any:
 def base(model: onnx.ModelProto, model_path: str | None = None) -> Iterator[ModelAccessor]:
     """Edit a copy of a model; the given model stays as it is.
 
+    A model of classical operators alone may not import those of ONNX itself; the copy does.
+
     Args:
         model: the model to start from.
         model_path: where it was loaded from, handed on by ``ModelAccessor.path``.
@@ -103,7 +106,10 @@ def base(model: onnx.ModelProto, model_path: str | None = None) -> Iterator[Mode
             f"cannot edit a {type(model).__name__}\n"
             "  give an onnx.ModelProto, such as onnx.load(path)"
         )
-    with _opened(copy.deepcopy(model), model_path) as accessor:
+    edited = copy.deepcopy(model)
+    if not {ONNX, "ai.onnx"} & {one.domain for one in edited.opset_import}:
+        edited.opset_import.add(domain=ONNX, version=OPSET_BESIDE)
+    with _opened(edited, model_path) as accessor:
         yield accessor
 
 
