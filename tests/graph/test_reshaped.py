@@ -118,3 +118,57 @@ def test_a_size_that_does_not_come_out_even_is_not_known() -> None:
     assert many.over(Product(2, ("c",))) is None
     assert many.over(Product(2, ("a", "a"))) is None
     assert many.over(Product(0)) is None
+
+
+EINSUM = """s = Shape(x) lead = Gather(s, places) m = ReduceProd<axes=[0]>(lead)
+    other = Gather(r, places) l = Max(lead, other) f = Concat<axis=0>"""
+
+
+@pytest.mark.parametrize(
+    ("of_other", "expected"),
+    [
+        ("r = Shape(x)", ["B", 4, "8*T"]),
+        ("q = Concat<axis=2>(x, x) r = Shape(q)", ["B", 4, "8*T"]),
+        ("q = Concat<axis=1>(x, x) r = Shape(q)", ["B", 8, "4*T"]),
+        ("q = Concat<axis=0>(x, x) r = Shape(q)", ["?", 4, "?"]),
+        ("i = Shape(x) c = Cast<to=6>(i) r = Cast<to=7>(c)", ["B", 4, "8*T"]),
+    ],
+)
+def test_the_larger_of_two_sizes_is_known_if_they_are_equal_or_numbers(
+    of_other: str, expected: list[int | str]
+) -> None:
+    numbers = ", int64[2] places = {0, 1}"
+    nodes = f"{of_other} {EINSUM}(l, rest) y = Reshape(x, f)"
+    assert shape_of(nodes, numbers=numbers) == expected
+
+
+def test_all_sizes_of_a_vector_are_multiplied() -> None:
+    numbers = ", int64[2] places = {0, 1}, int64[1] last = {8}"
+    nodes = f"r = Shape(x) {EINSUM}(m, rest, last) y = Reshape(x, f)"
+    assert shape_of(nodes, numbers=numbers) == ["4*B", "T", 8]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wanted", "expected"),
+    [
+        ("float[B,4,T,8] x", "whole", [3, "4*B", "T"]),
+        ("float[B,1,T,8] x", "whole", [3, "B", "T"]),
+        ("float[B,4,5,8] x", "whole", [3, "4*B", 5]),
+        ("float[B,4,T,8] x", "none", [3, 1, 1]),
+    ],
+)
+def test_what_is_expanded_has_the_sizes_that_are_wanted(
+    inputs: str, wanted: str, expected: list[int | str]
+) -> None:
+    numbers = ", int64[1] two = {2}, int64[1] three = {3}, float[3,1,1] c = {1, 2, 3}"
+    numbers += ", int64[1] none = {1}"
+    nodes = f"{LEAD} t = Slice(s, two, three) whole = Concat<axis=0>(m, t) y = Expand(c, {wanted})"
+    assert shape_of(nodes, inputs, numbers) == expected
+    twice = nodes.replace("y = Expand", "z = Expand") + " y = Add(z, c)"
+    assert shape_of(twice, inputs, numbers) == expected
+
+
+def test_a_larger_size_stands_against_one_that_is_asked_for() -> None:
+    numbers = ", int64[1] two = {2}, int64[1] three = {3}, float[5,1] c = {1, 2, 3, 4, 5}"
+    nodes = f"{LEAD} t = Slice(s, two, three) f = Concat<axis=0>(t, m) y = Expand(c, f)"
+    assert shape_of(nodes, numbers=numbers) == [5, "4*B"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +17,8 @@ from onnxtrain.types import ONNX
 Dim = int | ir.SymbolicDim
 _HANDED_ON = ("Cast", "CastLike", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that leave a single number what it is."""
+_KEPT = ("Cast", "CastLike", "Identity")
+"""Those that leave several what they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Product:
             return None
         return Product(self.number // other.number, tuple(sorted(left.elements())))
 
+    def larger(self, other: Product) -> Product | None:
+        """The larger one of two, None if names do not tell which it is."""
+        if self.names != other.names:
+            return None
+        return max(self, other, key=lambda one: one.number)
+
     @property
     def dim(self) -> Dim | None:
         """The size as shapes hold it, None if they cannot; torch's exporter writes 4*b as well."""
@@ -52,6 +62,12 @@ class Product:
 
 
 Products = Sequence[Product | None]
+
+
+def multiplied(sizes: Products) -> Product | None:
+    """All sizes multiplied, None if one is not known."""
+    known = [one for one in sizes if one is not None]
+    return functools.reduce(operator.mul, known, Product(1)) if len(known) == len(sizes) else None
 
 
 def product_of(dim: Dim) -> Product | None:
@@ -87,7 +103,7 @@ def products_of(value: ir.Value | None, *, fed: bool = False) -> Products | None
         return None
     if node.op_type == "Shape":
         return _of_shape(node)
-    if node.op_type in ("Concat", "Div", "Mul"):
+    if node.op_type in ("Concat", "Div", "Max", "Mul"):
         parts = [products_of(part, fed=fed) for part in node.inputs]
         known = [part for part in parts if part is not None]
         return _put_together(node.op_type, known) if len(known) == len(parts) else None
@@ -95,7 +111,9 @@ def products_of(value: ir.Value | None, *, fed: bool = False) -> Products | None
     if found is None:
         return None
     if node.op_type in _HANDED_ON:
-        return found if len(found) == 1 else None
+        return found if len(found) == 1 or node.op_type in _KEPT else None
+    if node.op_type == "ReduceProd":
+        return [multiplied(found)]
     if node.op_type == "Gather":
         return _picked(found, integers(node.inputs[1]))
     return _sliced(node, found) if node.op_type == "Slice" else None
@@ -129,10 +147,12 @@ def _put_together(op_type: str, parts: Sequence[Products]) -> Products | None:
     if op_type == "Concat":
         return [one for part in parts for one in part]
     size = max(map(len, parts))
+    if len(parts) != 2:
+        return parts[0] if len(parts) == 1 else None
     a, b = ([*part] * (size if len(part) == 1 else 1) for part in parts)
     if len(a) != len(b):
         return None
-    combine = Product.__mul__ if op_type == "Mul" else Product.over
+    combine = {"Div": Product.over, "Max": Product.larger, "Mul": Product.__mul__}[op_type]
     pairs = zip(a, b, strict=True)
     return [None if x is None or y is None else combine(x, y) for x, y in pairs]
 

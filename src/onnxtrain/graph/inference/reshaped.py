@@ -1,16 +1,20 @@
-"""Sizes of what is reshaped, which ONNX's inference gives up on where they are products."""
+"""Sizes of what is reshaped or expanded, where they are products: ONNX's inference gives up."""
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 
 import onnx_ir as ir
 
 from onnxtrain.errors import GraphError
 from onnxtrain.graph.inference.declared import is_named
-from onnxtrain.graph.inference.products import Product, Products, product_of, products_of
+from onnxtrain.graph.inference.products import (
+    Product,
+    Products,
+    multiplied,
+    product_of,
+    products_of,
+)
 from onnxtrain.graph.walk import bodies_of
 from onnxtrain.types import ONNX
 
@@ -29,10 +33,10 @@ def complete_reshapes(model: ir.Model, infer_node: InferNode) -> None:
     """
     changed: set[ir.Value | None] = set()
     for node in model.graph:
-        if node.domain == ONNX and node.op_type == "Reshape":
+        if node.domain == ONNX and node.op_type in _SHAPED:
             value = node.outputs[0]
             if value.shape is not None and not _is_settled(value):
-                old, value.shape = value.shape, _finer(value.shape, _reshaped(node))
+                old, value.shape = value.shape, _finer(value.shape, _SHAPED[node.op_type](node))
                 changed.update([value] if value.shape != old else [])
         elif any([value in changed for value in node.inputs]):
             changed.update(refined(node, model.graph.opset_imports, infer_node))
@@ -95,11 +99,37 @@ def _kept(have: Products, axis: int) -> Product | None:
 
 def _rest(have: Products, wanted: Products) -> Product | None:
     """The size that is left for the one axis that asks for it."""
-    whole, taken = _product(have), _product([one for one in wanted if one != _REST])
+    whole, taken = multiplied(have), multiplied([one for one in wanted if one != _REST])
     return None if whole is None or taken is None else whole.over(taken)
 
 
-def _product(sizes: Products) -> Product | None:
-    """All sizes multiplied, None if one is not known."""
-    known = [one for one in sizes if one is not None]
-    return functools.reduce(operator.mul, known, Product(1)) if len(known) == len(sizes) else None
+def _expanded(node: ir.Node) -> ir.Shape | None:
+    """The shape that an Expand gives, as far as products tell."""
+    x, shape = node.inputs
+    wanted = products_of(shape, fed=True)
+    if x is None or x.shape is None or wanted is None:
+        return None
+    have = [product_of(dim) for dim in x.shape]
+    size = max(len(have), len(wanted))
+    pairs = zip(_led(have, size), _led(wanted, size), strict=True)
+    sizes = [_broadcast(a, b) for a, b in pairs]
+    return ir.Shape([None if one is None or one.number < 0 else one.dim for one in sizes])
+
+
+def _led(sizes: Products, size: int) -> Products:
+    """Sizes with ones in front."""
+    return [*[Product(1)] * (size - len(sizes)), *sizes]
+
+
+def _broadcast(a: Product | None, b: Product | None) -> Product | None:
+    """The size that two are broadcast to, None if it is not known."""
+    if a == Product(1) or a == b:
+        return b
+    if b == Product(1):
+        return a
+    fixed = [one for one in (a, b) if one is not None and not one.names]
+    return fixed[0] if fixed else None
+
+
+_SHAPED = {"Expand": _expanded, "Reshape": _reshaped}
+"""Operators that are told the shape of their result, and what tells it here."""

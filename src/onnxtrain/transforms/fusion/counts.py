@@ -123,7 +123,7 @@ def _lifted(node: ir.Node, known: Count) -> Count | None:
 
 
 def axes_of(node: ir.Node) -> list[int] | None:
-    """Axes that Unsqueeze adds, None if they are not known."""
+    """Axes that Unsqueeze adds or Squeeze takes away, None if they are not known."""
     given = node.attributes.get_ints("axes", None)
     if given is not None:
         return list(given)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnxtrain.graph.edit import remove_dead
 from onnxtrain.transforms.fusion import (
     attention,
+    batched,
     cross_entropy,
     gated,
     gelu,
@@ -22,6 +23,7 @@ from onnxtrain.transforms.fusion import (
     rms_norm,
     rotary,
     rotated,
+    selected,
     swish,
 )
 from onnxtrain.transforms.fusion.factors import move_factors
@@ -75,6 +77,9 @@ def fuse(
         drop_zero_biases(graph, report)
         split(graph, report)
         move_factors(graph)
+        for pattern in (selected.PATTERN, batched.PATTERN):
+            apply(graph, pattern, report)
+            remove_dead(graph, keep=lambda node: node.domain != ONNX)
         for pattern in (attention.matching(masks), onnx_attention.matching(masks), *PATTERNS):
             apply(graph, pattern, report)
         unpack(graph, report)
