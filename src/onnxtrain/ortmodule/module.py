@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import importlib.util
 import logging
@@ -44,6 +46,8 @@ BACKWARD_HOOKS = "_is_full_backward_hook"
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
+_exporting = contextvars.ContextVar("exporting", default=False)
+"""Whether a module is being exported, or compared: wrapped modules in it are parts of it then."""
 
 
 class ORTModule(nn.Module):
@@ -103,18 +107,18 @@ class ORTModule(nn.Module):
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments."""
-        if self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
-            return self._module(*args, **kwargs)
+        if _exporting.get() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
+            return self._by_torch(*args, **kwargs)
         parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
             layout, tensors = Layout.of((args, kwargs))
             key = _key(parts, layout, tensors)
         except FeedError as error:
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
-            return self._module(*args, **kwargs)
+            return self._by_torch(*args, **kwargs)
         session = self._session(key, parts, layout, tensors)
         if session is None:
-            return self._module(*args, **kwargs)
+            return self._by_torch(*args, **kwargs)
         exported = session.exported
         found = session.run(_inputs(session, parts, tensors))
         count = len(found) - len(exported.changed)
@@ -122,6 +126,9 @@ class ORTModule(nn.Module):
             for name, value in zip(exported.changed, found[count:], strict=True):
                 self._module.get_buffer(name).copy_(value)
         return exported.results.filled(found[:count])
+
+    def _by_torch(self, *args: Any, **kwargs: Any) -> Any:
+        return self._module(*args, **kwargs)
 
     def _session(
         self, key: Hashable, parts: Parts, layout: Layout, tensors: list[Tensor]
@@ -141,7 +148,8 @@ class ORTModule(nn.Module):
                     f"the module was called with arguments of more than {MOST} kinds\n"
                     "  give what changes with every call as tensors"
                 )
-            with saved_tensors_hooks(_as_it_is, _as_it_is):  # a checkpoint counts what is saved
+            # a checkpoint counts what is saved
+            with saved_tensors_hooks(_as_it_is, _as_it_is), _as_a_whole():
                 session = self._made(parts, layout, tensors, known)
         except OnnxTrainError as error:
             self._torch.add(key)
@@ -181,7 +189,7 @@ class ORTModule(nn.Module):
         """Warn once of each error, or raise it if it is to be."""
         if not self._policy & policy:
             raise error
-        text = _shortly(error)
+        text = shortly(error)
         if text not in self._told and self._options.log_level <= LogLevel.WARNING:
             self._told.add(text)
             # where the user has called the module
@@ -271,14 +279,24 @@ class ORTModule(nn.Module):
 
     def __repr__(self) -> str:
         """The module, wrapped."""
-        return f"ORTModule({self._module!r})"
+        return f"{type(self).__name__}({self._module!r})"
+
+
+@contextlib.contextmanager
+def _as_a_whole() -> Iterator[None]:
+    """With: torch runs wrapped modules, so that one around them is exported with what they do."""
+    token = _exporting.set(True)
+    try:
+        yield
+    finally:
+        _exporting.reset(token)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _shortly(error: Exception) -> str:
+def shortly(error: Exception) -> str:
     """What went wrong, without the advice that exporters give to those who write them."""
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__

@@ -94,6 +94,11 @@ class DebugOptions:
         mode = "training" if training else "inference"
         return pathlib.Path(self.save_path or ".") / f"{self.onnx_prefix}_{what}_{mode}.onnx"
 
+    def of_part(self, path: str) -> DebugOptions:
+        """Options of a part of the module, whose files have other names."""
+        name = f"{self.onnx_prefix}_{path.replace('.', '_')}"
+        return dataclasses.replace(self, onnx_prefix=name)
+
     @property
     def logging_level(self) -> int:
         """The level of Python's loggers that is meant."""
