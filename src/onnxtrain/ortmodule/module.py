@@ -30,6 +30,7 @@ from onnxtrain.ortmodule.options import (
 )
 from onnxtrain.ortmodule.session import Session
 from onnxtrain.ortmodule.watched import are_unchanged
+from onnxtrain.utils.hooks import no_increase_global_step
 
 MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
@@ -287,7 +288,8 @@ def _as_a_whole() -> Iterator[None]:
     """With: torch runs wrapped modules, so that one around them is exported with what they do."""
     token = _exporting.set(True)
     try:
-        yield
+        with no_increase_global_step():
+            yield
     finally:
         _exporting.reset(token)
 
@@ -312,8 +314,11 @@ def _key(parts: Parts, layout: Layout, tensors: list[Tensor]) -> Hashable:
     stored = tuple(b is None for part in parts.values() for b in part._buffers.values())
     modules = tuple((path, type(part), part.training) for path, part in parts.items())
     kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
+    hooks = tuple(
+        number for p in parts.values() for number in (*p._forward_pre_hooks, *p._forward_hooks)
+    )
     cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
-    return layout.key(), kinds, trained, stored, modules, cast
+    return layout.key(), kinds, trained, stored, modules, hooks, cast
 
 
 def _is_stored(exported: Exported, parts: Parts) -> bool:
