@@ -95,6 +95,12 @@ class ORTModule(nn.Module):
         self._torch: set[Hashable] = set()
         self._told: set[str] = set()
 
+    def _set(self, options: DebugOptions, policy: FallbackPolicy) -> None:
+        """Export anew with other settings."""
+        self._options, self._policy = options, policy
+        _logger.setLevel(options.logging_level)
+        self._forget()
+
     # --- running
 
     def _with_signature(self) -> Callable[..., Any]:

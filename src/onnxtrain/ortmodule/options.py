@@ -48,6 +48,23 @@ class FallbackPolicy(enum.IntFlag):
     FALLBACK_BAD_INITIALIZATION = 128
 
 
+class SkipCheck(enum.IntFlag):
+    """Checks that onnxruntime leaves out after a first call; here each call is looked at."""
+
+    SKIP_CHECK_DISABLED = 1
+    SKIP_CHECK_DEVICE = 2
+    SKIP_CHECK_BUILD_GRADIENT = 4
+    SKIP_CHECK_EXECUTION_AGENT = 8
+
+
+class PropagateCastOpsStrategy(enum.IntEnum):
+    """How onnxruntime moves casts of mixed precision, which autocast has put in; without effect."""
+
+    NONE = 0
+    INSERT_AND_REDUCE = 1
+    FLOOD_FILL = 2
+
+
 USUAL = (
     FallbackPolicy.FALLBACK_UNSUPPORTED_DEVICE
     | FallbackPolicy.FALLBACK_UNSUPPORTED_DATA
