@@ -182,7 +182,8 @@ class ORTModule(nn.Module):
             save_model(exported.model, file)
         device = next(iter(devices), torch.device("cpu"))
         wanted = _wanted(exported, parts, tensors)
-        session = Session.of(exported, wanted, device, self._again)
+        kind = type(self._module).__name__
+        session = Session.of(exported, wanted, device, self._again, kind)
         if file := self._options.file("execution_model", training):
             save_model(session.model, file)
         refuse_others(session, self._module, layout, _inputs(session, parts, tensors))
