@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import importlib.util
 import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -26,6 +25,7 @@ from onnxtrain.ortmodule.options import (
     FallbackPolicy,
     LogLevel,
     fallback_policy,
+    is_ortmodule_available,
     recomputed,
 )
 from onnxtrain.ortmodule.session import Session
@@ -74,7 +74,7 @@ class ORTModule(nn.Module):
                 "ORTModule does not wrap DataParallel\n"
                 "  wrap the module, then DistributedDataParallel around it"
             )
-        if importlib.util.find_spec("onnxscript") is None:
+        if not is_ortmodule_available():
             raise OptionError(
                 "torch's exporter needs onnxscript\n  pip install 'onnxtrain[ortmodule]'"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.util
 import logging
 import os
 import pathlib
@@ -120,6 +121,11 @@ class DebugOptions:
     def logging_level(self) -> int:
         """The level of Python's loggers that is meant."""
         return LEVELS[self.log_level]
+
+
+def is_ortmodule_available() -> bool:
+    """Whether torch modules can be exported, which takes onnxscript."""
+    return importlib.util.find_spec("onnxscript") is not None
 
 
 def fallback_policy() -> FallbackPolicy:
