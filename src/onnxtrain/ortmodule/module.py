@@ -47,7 +47,7 @@ BACKWARD_HOOKS = "_is_full_backward_hook"
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
-_exporting = contextvars.ContextVar("exporting", default=False)
+exporting = contextvars.ContextVar("exporting", default=False)
 """Whether a module is being exported, or compared: wrapped modules in it are parts of it then."""
 
 
@@ -114,7 +114,7 @@ class ORTModule(nn.Module):
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments."""
-        if _exporting.get() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
+        if exporting.get() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
             return self._by_torch(*args, **kwargs)
         parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
@@ -293,12 +293,12 @@ class ORTModule(nn.Module):
 @contextlib.contextmanager
 def _as_a_whole() -> Iterator[None]:
     """With: torch runs wrapped modules, so that one around them is exported with what they do."""
-    token = _exporting.set(True)
+    token = exporting.set(True)
     try:
         with no_increase_global_step():
             yield
     finally:
-        _exporting.reset(token)
+        exporting.reset(token)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

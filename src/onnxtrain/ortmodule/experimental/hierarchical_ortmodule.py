@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from onnxtrain.ortmodule.module import ORTModule, shortly
+from onnxtrain.ortmodule.module import ORTModule, exporting, shortly
 from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy
 from onnxtrain.ortmodule.session import Session
 
@@ -69,9 +69,7 @@ class HierarchicalORTModule(ORTModule):
                 continue
             if isinstance(module, (nn.DataParallel, torch.jit.ScriptModule)):
                 continue
-            if _is_small(module):
-                _logger.info("%s is run by torch: it has no parameters", _shown(module, path))
-            elif type(module).forward is not nn.Module.forward:  # lists of modules have none
+            if type(module).forward is not nn.Module.forward:  # lists of modules have none
                 module.__dict__["forward"] = Part(module, path, self)
 
     def _forget(self) -> None:
@@ -107,14 +105,18 @@ class Part(ORTModule):
     """
 
     def __init__(self, module: nn.Module, path: str, whole: HierarchicalORTModule) -> None:
-        self._path, self._said = path, whole._said
+        self._path, self._said, self._small = path, whole._said, _is_small(module)
         self._before: Callable[..., Any] | None = module.__dict__.get("forward")
         super().__init__(module, whole._options.of_part(path))
         self._policy, self._again = whole._policy, whole._again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the part, whose hooks run around this."""
-        return self._called(*args, **kwargs)
+        if exporting.get() or not self._small:
+            return self._called(*args, **kwargs)
+        _logger.info("%s is run by torch: it has no parameters", _shown(self._module, self._path))
+        self.remove()
+        return self._usual(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes of the module; the signature is that of its forward function."""
