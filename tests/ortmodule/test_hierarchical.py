@@ -246,6 +246,35 @@ def test_hooks_of_parts_run_in_every_call() -> None:
     assert seen == [plain.parts[0], wrapped.parts[0]] * 2
 
 
+class Computed(nn.Linear):
+    """A hook computes a weight before each call, as that of ``torch.nn.utils.weight_norm``."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.raw = nn.Parameter(torch.linspace(-1, 1, sizes[1]))
+        self.register_forward_pre_hook(compute)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+def compute(module: Computed, args: Any) -> None:
+    module.scale = module.raw.exp()
+
+
+def test_weights_that_a_hook_computes() -> None:
+    plain = Odd(Computed(4, 4))
+    wrapped = HierarchicalORTModule(copy.deepcopy(plain))
+    for _ in range(2):
+        same_steps(plain, wrapped, (rows(),))
+        for module in (plain, wrapped):
+            torch.optim.SGD(module.parameters(), 0.1).step()
+    with torch.no_grad():
+        torch.testing.assert_close(wrapped(x := rows()), plain(x))
+    assert where(wrapped) == {"parts.0"}
+    assert len([*wrapped.parts[0].forward._all_sessions()]) == 2
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_around_parts(reentrant: bool) -> None:
     class Again(Odd):

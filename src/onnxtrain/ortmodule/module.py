@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
 from onnxtrain.formats.models import save_model
 from onnxtrain.ortmodule.compared import refuse_others
-from onnxtrain.ortmodule.export import Exported, export, kind_of
+from onnxtrain.ortmodule.export import Exported, export, kind_of, tensor_of
 from onnxtrain.ortmodule.layout import PLAIN, Layout, other_sizes, symbols_fit
 from onnxtrain.ortmodule.options import (
     DebugOptions,
@@ -329,12 +329,12 @@ def _key(parts: Parts, layout: Layout, tensors: list[Tensor]) -> Hashable:
 
 
 def _is_stored(exported: Exported, parts: Parts) -> bool:
-    """Whether parameters and buffers are of the types and sizes of those that were exported."""
-    return all(kind_of(_tensor(parts, n)) == kind for n, kind in exported.kinds.items())
+    """Whether tensors of the module are of the types and sizes of those that were exported."""
+    return all(kind_of(tensor_of(parts, n)) == kind for n, kind in exported.kinds.items())
 
 
 def _inputs(session: Session, parts: Parts, tensors: list[Tensor]) -> list[Tensor]:
-    """Arguments, then parameters and buffers, as a session takes them."""
+    """Arguments, then tensors of the module, as a session takes them."""
     stored = session.exported.stored
     return [*tensors, *(_tensor(parts, stored[n]) for n in session.inputs[len(tensors) :])]
 
@@ -350,7 +350,7 @@ def _wanted(exported: Exported, parts: Parts, tensors: list[Tensor]) -> list[str
 
 
 def _tensor(parts: Parts, name: str) -> Tensor:
-    """A parameter or buffer by its name."""
-    path, _, own = name.rpartition(".")
-    found: Tensor = getattr(parts[path], own)
+    """A tensor that the module is known to have."""
+    found = tensor_of(parts, name)
+    assert found is not None
     return found
