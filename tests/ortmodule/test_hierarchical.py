@@ -360,6 +360,24 @@ def test_states_of_onnxruntime_are_loaded() -> None:
         wrapped.load_state_dict(dict(list(state.items())[1:]))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_exporters_see_the_torch_module(strict: bool, whole: bool) -> None:
+    class Takes(nn.Sequential):
+        def forward(self, x: Tensor, other: object = None) -> Tensor:
+            return super().forward(x)
+
+    wrapped, x = HierarchicalORTModule(Takes(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))), rows()
+    wrapped(x) if whole else wrapped(x, object())
+    before = where(wrapped)
+    assert before == ({""} if whole else {"0", "2"})
+    exported = torch.export.export(wrapped, (x.detach(),), strict=strict)
+    called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    linear, tanh = torch.ops.aten.linear.default, torch.ops.aten.tanh.default
+    assert called == [linear, tanh, linear] and where(wrapped) == before
+    torch.testing.assert_close(exported.module()(x), wrapped(x))
+
+
 def test_signatures_of_parts_are_found() -> None:
     wrapped = HierarchicalORTModule(Repeated())
     wrapped(rows())

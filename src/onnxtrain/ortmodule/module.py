@@ -47,7 +47,7 @@ BACKWARD_HOOKS = "_is_full_backward_hook"
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
-exporting = contextvars.ContextVar("exporting", default=False)
+_exporting = contextvars.ContextVar("exporting", default=False)
 """Whether a module is being exported, or compared: wrapped modules in it are parts of it then."""
 
 
@@ -114,7 +114,7 @@ class ORTModule(nn.Module):
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments."""
-        if exporting.get() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
+        if is_traced() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
             return self._by_torch(*args, **kwargs)
         parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
@@ -290,15 +290,21 @@ class ORTModule(nn.Module):
         return f"{type(self).__name__}({self._module!r})"
 
 
+def is_traced() -> bool:
+    """Whether torch, or an export of ours, makes a graph of what is called."""
+    by_torch = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return by_torch or _exporting.get()
+
+
 @contextlib.contextmanager
 def _as_a_whole() -> Iterator[None]:
     """With: torch runs wrapped modules, so that one around them is exported with what they do."""
-    token = exporting.set(True)
+    token = _exporting.set(True)
     try:
         with no_increase_global_step():
             yield
     finally:
-        exporting.reset(token)
+        _exporting.reset(token)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from onnxtrain.ortmodule.module import ORTModule, exporting, shortly
+from onnxtrain.ortmodule.module import ORTModule, is_traced, shortly
 from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy
 from onnxtrain.ortmodule.session import Session
 
@@ -112,22 +112,18 @@ class Part(ORTModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the part, whose hooks run around this."""
-        if exporting.get() or not self._small:
+        if is_traced() or not self._small:
             return self._called(*args, **kwargs)
         _logger.info("%s is run by torch: it has no parameters", _shown(self._module, self._path))
         self.remove()
-        return self._usual(*args, **kwargs)
+        return self._by_torch(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes of the module; the signature is that of its forward function."""
         if name == "__signature__":
-            return inspect.signature(self._usual)
+            usual = types.MethodType(type(self._module).forward, self._module)
+            return inspect.signature(self._before or usual)
         return super().__getattr__(name)
-
-    @property
-    def _usual(self) -> Callable[..., Any]:
-        """The forward function that the module has without this one."""
-        return self._before or types.MethodType(type(self._module).forward, self._module)
 
     def remove(self) -> None:
         """Give the module its own forward function back."""
@@ -140,7 +136,10 @@ class Part(ORTModule):
         return self._called
 
     def _by_torch(self, *args: Any, **kwargs: Any) -> Any:
-        return self._usual(*args, **kwargs)
+        """What the forward function of the module gives, without this one."""
+        if self._before is not None:
+            return self._before(*args, **kwargs)
+        return type(self._module).forward(self._module, *args, **kwargs)
 
     def _made(self, *args: Any) -> Session:
         with _without_hooks(self._module):
