@@ -39,6 +39,7 @@ from onnxtrain.errors import OnnxTrainError
 from onnxtrain.gradients import external, rules
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.kernels.registry import RESOURCES, kernel
+from onnxtrain.ortmodule.graph_optimizer_registry import GraphOptimizerRegistry
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,6 +83,8 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     ):
         known = getattr(holder, name)
         monkeypatch.setattr(holder, name, {key: value.copy() for key, value in known.items()})
+    known = GraphOptimizerRegistry._registered
+    monkeypatch.setattr(GraphOptimizerRegistry, "_registered", known.copy())
     # a line in between, where an epoch takes long, is not what a page shows
     monkeypatch.setattr(progress, "LINE_SECONDS", math.inf)
     monkeypatch.setattr(sys, "path", sys.path.copy())

@@ -38,7 +38,7 @@ ALLOWED = OFFLINE | ONLINE
 TOP = {"__init__", "__main__", "api", "backend", "cli", "data", "demo", "derivative"}
 """Packages that may import everything, and that nothing below may import."""
 TOP |= {"environment", "testing"}
-TOP |= {"experimental", "optim", "ortmodule", "utils"}  # for users of torch modules
+TOP |= {"experimental", "optim", "ort_triton", "ortmodule", "utils"}  # for users of torch modules
 NEVER_OFFLINE = {"torch", "triton"}
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         gradients,
         onnxblock,
         optim,
+        ort_triton,
         ortmodule,
         utils,
     )
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     )
     from onnxtrain.kernels.registry import Kernel, KernelRegistry, kernel
     from onnxtrain.ortmodule.module import ORTModule
+    from onnxtrain.ortmodule.options import PropagateCastOpsStrategy, is_ortmodule_available
     from onnxtrain.runtime.io_binding import IOBinding
     from onnxtrain.runtime.options import (
         ExecutionMode,
@@ -119,6 +121,7 @@ _PLACES = {
     ),
     "onnxtrain.kernels.registry": ("Kernel", "KernelRegistry", "kernel"),
     "onnxtrain.ortmodule.module": ("ORTModule",),
+    "onnxtrain.ortmodule.options": ("PropagateCastOpsStrategy", "is_ortmodule_available"),
     "onnxtrain.runtime.io_binding": ("IOBinding",),
     "onnxtrain.runtime.options": (
         "ExecutionMode",
@@ -144,6 +147,7 @@ _MODULES = (
     "gradients",
     "onnxblock",
     "optim",
+    "ort_triton",
     "ortmodule",
     "utils",
 )
@@ -174,6 +178,7 @@ __all__ = [
     "OptionError",
     "OrtValue",
     "ParameterError",
+    "PropagateCastOpsStrategy",
     "RegistrationError",
     "RunOptions",
     "SaveError",
@@ -196,10 +201,12 @@ __all__ = [
     "gradient",
     "gradients",
     "has_collective_ops",
+    "is_ortmodule_available",
     "kernel",
     "no_gradient",
     "onnxblock",
     "optim",
+    "ort_triton",
     "ortmodule",
     "preload_dlls",
     "print_debug_info",

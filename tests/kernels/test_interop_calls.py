@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from onnxtrain.kernels.interop import aten, registry, triton_op
+from onnxtrain.ort_triton import register_triton_kernel
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.types import CUDA
 
@@ -66,7 +67,7 @@ def scaled(x: torch.Tensor, y: torch.Tensor | None = None, *, factor: float = 1.
 
 
 def test_a_triton_function_gets_tensors_and_numbers() -> None:
-    registry.register_triton_function("scaled", scaled)
+    assert register_triton_kernel(scaled) is scaled
     x = torch.ones(2)
     assert triton_op.triton_op(x, None, func_name="scaled", factor=2.0, wanted=(True,))[
         0

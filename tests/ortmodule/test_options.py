@@ -1,5 +1,6 @@
 """Options of modules that onnxtrain runs, and the files that they ask for."""
 
+import importlib
 import pathlib
 
 import onnx
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import onnxtrain
 from onnxtrain.errors import OptionError
 from onnxtrain.ortmodule import DebugOptions, FallbackPolicy, LogLevel, ORTModule
 from onnxtrain.ortmodule.layout import Layout, other_sizes, symbols_fit
@@ -90,6 +92,21 @@ def test_layers_are_computed_again_if_that_is_asked_for(
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "3")
     with pytest.raises(OptionError, match=r"ORTMODULE_MEMORY_OPT_LEVEL is '3'\n  have  0, 1, 2"):
         recomputed()
+
+
+def test_what_the_exporter_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert onnxtrain.is_ortmodule_available()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not onnxtrain.is_ortmodule_available()
+    with pytest.raises(OptionError, match=r"onnxscript\n  pip install 'onnxtrain\[ortmodule\]'"):
+        ORTModule(nn.Linear(4, 2))
+
+
+def test_what_is_not_here_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match=r"give deepspeed\.pipe\.PipelineModule layers"):
+        importlib.import_module("onnxtrain.ortmodule.experimental.pipe")
+    with pytest.raises(AttributeError, match="here training is set up by the arguments of Trainer"):
+        _ = onnxtrain.TrainingParameters
 
 
 def test_a_layout_gives_back_what_it_was_made_of() -> None:

@@ -159,6 +159,60 @@ def test_reads_are_noted_and_nothing_is_left_behind() -> None:
     assert not are_unchanged(dict(module.named_modules()), settings)
 
 
+class Holding(nn.Module):
+    """Reads tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.inner.scale = torch.ones(4, requires_grad=True)
+        self.shift: Tensor | None = torch.ones(4)
+        self.listed = [torch.ones(4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(x) * self.inner.scale + torch.tensor([1.0, 2.0, 3.0, 4.0]) + self.listed[0]
+        return y if self.shift is None else y + self.shift
+
+
+@pytest.mark.usefixtures("strict")
+def test_tensors_that_are_attributes_are_those_of_the_call() -> None:
+    module, x = Holding(), rows(3)
+    wrapped = ORTModule(module)
+
+    def check(exports: int) -> None:
+        expected = module(x)
+        (grad,) = torch.autograd.grad(expected.square().sum(), module.inner.scale)
+        module.inner.scale.grad = None
+        found = wrapped(x)
+        torch.testing.assert_close(found, expected)
+        found.square().sum().backward()
+        torch.testing.assert_close(module.inner.scale.grad, grad)
+        assert len([*wrapped._all_sessions()]) == exports
+
+    check(1)
+    module.shift.mul_(3)
+    with torch.no_grad():
+        module.inner.scale.mul_(2)
+    check(1)
+    module.shift = torch.full((4,), 7.0)
+    module.inner.scale = torch.full((4,), 0.5, requires_grad=True)
+    check(1)
+    module.shift = torch.full((1,), 7.0)
+    check(2)
+    module.shift = None
+    check(3)
+    module.shift = torch.ones(4)
+    check(3)
+
+
+@pytest.mark.usefixtures("strict")
+def test_tensors_with_gradients_elsewhere_are_refused() -> None:
+    module = Holding()
+    module.listed[0].requires_grad_()
+    with pytest.raises(GraphError, match="gradient that is no attribute of a module\n  register"):
+        ORTModule(module)(rows(3))
+
+
 def test_what_is_computed_once_and_kept_is_no_change() -> None:
     module = Calling(counted)
     before = attributes_of(module)

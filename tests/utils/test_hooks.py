@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+from collections import namedtuple
+
 import pytest
 import torch
 
@@ -7,11 +10,12 @@ from onnxtrain.errors import OptionError, SaveError
 from onnxtrain.utils.hooks import (
     GlobalSubscriberManager,
     StatisticsSubscriber,
-    SubscriberBase,
     inspect_activation,
     merge_activation_summary,
 )
-from onnxtrain.utils.hooks.statistics import statistics
+from onnxtrain.utils.hooks._statistics_subscriber import statistics
+from onnxtrain.utils.hooks._subscriber_base import RuntimeStates, SubscriberBase
+from onnxtrain.utils.hooks._subscriber_manager import no_increase_global_step
 
 
 class Model(torch.nn.Module):
@@ -25,17 +29,55 @@ class Model(torch.nn.Module):
 
 
 class Recorder(SubscriberBase):
+    """Notes all calls."""
+
+    def __init__(self, start_step=None, end_step=None) -> None:
+        super().__init__(start_step=start_step, end_step=end_step)
+        self.seen: list[tuple[str, int, int, object]] = []
+
+    def note(self, what, run_rtx, module, more=None):
+        states = run_rtx.global_states
+        index = states.module_to_module_index[module]
+        self.seen.append((what, states.execution_step, index, more))
+        assert isinstance(run_rtx, RuntimeStates)
+
+    def pre_forward_module_apply_impl(self, run_rtx, module, args, kwargs):
+        self.note("module", run_rtx, module, (len(args), [*kwargs]))
+        return args, kwargs
+
+    def pre_forward_tensor_apply_impl(self, run_rtx, module, tensor_index, tensor):
+        self.note("argument", run_rtx, module, tensor_index)
+        return tensor
+
+    def post_forward_module_apply_impl(self, run_rtx, module, args, outputs):
+        self.note("done", run_rtx, module, type(outputs).__name__)
+        return args, outputs
+
+    def post_forward_tensor_apply_impl(self, run_rtx, module, tensor_index, tensor):
+        self.note("result", run_rtx, module, tensor_index)
+        return tensor
+
+    def post_forward_outmost_module_apply_impl(self, run_rtx, module, args, outputs):
+        self.note("end", run_rtx, module)
+        return args, outputs
+
+
+class Watching(StatisticsSubscriber):
+    """Keeps what would be written."""
+
     def __init__(self, *steps: int | None) -> None:
-        super().__init__(*steps)
+        super().__init__("nowhere", *steps)
         self.seen: list[tuple[str, int, str]] = []
+        self.depths: dict[str, int] = {}
         self.grads: dict[str, torch.Tensor] = {}
 
-    def on_activation(self, step, name, tensor):
+    def module_post_forward_impl(self, activation, depth, name, step):
         self.seen.append(("forward", step, name))
+        self.depths[name] = depth
 
-    def on_gradient(self, step, name, grad):
+    def module_pre_backward_impl(self, activation, depth, name, step):
         self.seen.append(("backward", step, name))
-        self.grads[name] = grad
+        self.grads[name] = activation
 
 
 @pytest.fixture(autouse=True)
@@ -50,34 +92,123 @@ def train(model: torch.nn.Module, steps: int) -> None:
 
 
 def test_every_module_is_seen_forward_and_backward():
-    recorder, model = Recorder(), Model()
-    GlobalSubscriberManager.subscribe(model, [recorder])
+    watching, model = Watching(), Model()
+    GlobalSubscriberManager.subscribe(model, [watching])
     train(model, 1)
-    forward = [name for way, _, name in recorder.seen if way == "forward"]
+    forward = [name for way, _, name in watching.seen if way == "forward"]
     assert forward == ["first_0", "middle", "rest.0_0", "rest.1_0", "rest_0", "Model_0"]
-    assert {name for way, _, name in recorder.seen if way == "backward"} == set(forward)
-    assert torch.equal(recorder.grads["Model_0"], torch.ones(5, 2))
+    assert {name for way, _, name in watching.seen if way == "backward"} == set(forward)
+    assert torch.equal(watching.grads["Model_0"], torch.ones(5, 2))
+    assert watching.depths == {
+        "first_0": 2, "middle": -1, "rest.0_0": 3, "rest.1_0": 3, "rest_0": 2, "Model_0": 1,
+    }  # fmt: skip
+
+
+def test_methods_of_a_subscriber_are_called_in_their_order():
+    class Named(torch.nn.Linear):
+        def forward(self, x, *, scale, other=None):
+            return namedtuple("Found", ["y", "n"])(super().forward(x) * scale, 3)
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Named(4, 3)
+
+        def forward(self, x):
+            return [self.inner(x, scale=x[0, 0]).y, x]
+
+    recorder, model = Recorder(start_step=1), Outer()
+    GlobalSubscriberManager.subscribe(model, [recorder])
+    for _ in range(2):
+        model(torch.ones(5, 4))
+    assert recorder.seen == [
+        ("module", 1, 0, (1, [])),
+        ("argument", 1, 0, 0),
+        ("module", 1, 1, (1, ["scale"])),
+        ("argument", 1, 1, 0),
+        ("argument", 1, 1, 0),  # those with names are counted for themselves
+        ("done", 1, 1, "Found"),
+        ("result", 1, 1, 0),
+        ("done", 1, 0, "list"),
+        ("result", 1, 0, 0),
+        ("result", 1, 0, 1),
+        ("end", 1, 0, None),
+    ]
+    assert GlobalSubscriberManager.get_run_context().global_states.execution_step == 2
+
+
+def test_subscribers_change_what_they_give_back():
+    class Doubling(SubscriberBase):
+        def __init__(self):
+            super().__init__(None, 1)
+
+        def pre_forward_tensor_apply_impl(self, run_rtx, module, tensor_index, tensor):
+            return tensor * 2
+
+        def post_forward_module_apply_impl(self, run_rtx, module, args, outputs):
+            return args, outputs + 1
+
+    model, x = torch.nn.ReLU(), torch.ones(3)
+    GlobalSubscriberManager.subscribe(model, [Doubling(), Recorder()])
+    assert model(x).tolist() == [3, 3, 3]
+    assert model(x).tolist() == [1, 1, 1]
+    assert GlobalSubscriberManager.get_subscriber(Doubling)._end_step == 1
+    with pytest.raises(OptionError, match="no subscriber Watching\n  have  Doubling, Recorder"):
+        GlobalSubscriberManager.get_subscriber(Watching)
+
+
+def test_results_may_be_changed_in_place():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(inplace=True))
+    plain, x = copy.deepcopy(model), torch.randn(5, 4)
+    plain(x).sum().backward()
+    GlobalSubscriberManager.subscribe(model, [Watching()])
+    model(x).sum().backward()
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(p.grad, q.grad)
 
 
 def test_steps_are_chosen():
-    recorder, model = Recorder(1, 3), Model()
-    GlobalSubscriberManager.subscribe(model, [recorder])
+    watching, model = Watching(1, 3), Model()
+    GlobalSubscriberManager.subscribe(model, [watching])
+    with no_increase_global_step():
+        train(model, 2)
+    assert watching.seen == []
     train(model, 4)
-    assert {step for _, step, _ in recorder.seen} == {1, 2}
+    assert {step for _, step, _ in watching.seen} == {1, 2}
 
 
 def test_one_model_at_a_time():
-    GlobalSubscriberManager.subscribe(Model(), [Recorder()])
-    with pytest.raises(OptionError, match="watched already"):
-        GlobalSubscriberManager.subscribe(Model(), [Recorder()])
+    first, second = Watching(), Watching()
+    model = Model()
+    GlobalSubscriberManager.subscribe(model, [first])
+    train(model, 1)
+    before = len(first.seen)
+    other = Model()
+    GlobalSubscriberManager.subscribe(other, [second])
+    train(model, 1)
+    assert {name for _, _, name in second.seen} == {"middle"}  # which the code of the model shows
+    train(other, 1)
+    assert len(first.seen) == before and {step for _, step, _ in second.seen} == {0}
+    for wrong in ([], [3]):
+        with pytest.raises(OptionError, match="subscriber"):
+            GlobalSubscriberManager.subscribe(model, wrong)
+    with pytest.raises(OptionError, match=r"torch\.nn\.Module, not str"):
+        GlobalSubscriberManager.subscribe("model", [first])
+
+
+def test_copies_are_watched_as_well():
+    watching, model = Watching(), Model()
+    GlobalSubscriberManager.subscribe(model, [watching])
+    train(copy.deepcopy(model), 1)
+    assert ("backward", 0, "rest.1_0") in watching.seen
 
 
 def test_nobody_watches_after_unsubscribe():
-    recorder, model = Recorder(), Model()
-    GlobalSubscriberManager.subscribe(model, [recorder])
+    watching, model = Watching(), Model()
+    GlobalSubscriberManager.subscribe(model, [watching])
     GlobalSubscriberManager.unsubscribe()
     train(model, 1)
-    assert recorder.seen == []
+    assert watching.seen == []
 
 
 def test_training_is_not_changed():
@@ -85,7 +216,7 @@ def test_training_is_not_changed():
     model, other = Model(), Model()
     other.load_state_dict(model.state_dict())
     train(other, 1)
-    GlobalSubscriberManager.subscribe(model, [Recorder()])
+    GlobalSubscriberManager.subscribe(model, [Recorder(), Watching()])
     train(model, 1)
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(p.grad, q.grad)

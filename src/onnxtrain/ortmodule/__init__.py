@@ -4,7 +4,8 @@
 called, differentiated, and run by onnxtrain's kernels inside torch's autograd.
 """
 
+from onnxtrain.ortmodule.graph_optimizer_registry import register_graph_optimizer
 from onnxtrain.ortmodule.module import ORTModule
 from onnxtrain.ortmodule.options import DebugOptions, FallbackPolicy, LogLevel
 
-__all__ = ["DebugOptions", "FallbackPolicy", "LogLevel", "ORTModule"]
+__all__ = ["DebugOptions", "FallbackPolicy", "LogLevel", "ORTModule", "register_graph_optimizer"]

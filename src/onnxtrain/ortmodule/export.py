@@ -11,7 +11,7 @@ import dataclasses
 import io
 import logging
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -99,7 +99,7 @@ class Exported:
 
     Attributes:
         model: Its inputs are the arguments; parameters and buffers are initializers.
-        stored: Names in the module of those initializers that are parameters and buffers.
+        stored: Names in the module of those initializers that are tensors of it.
         kinds: Of these, by their names in the module, what cannot change without another export.
         changed: Buffers whose new values are the last outputs.
         results: The layout of the other outputs.
@@ -194,22 +194,44 @@ def _exported(
     kept = [*graph.outputs[:first], *(value for name, value in new if name in moved)]
     graph.outputs.clear()
     graph.outputs.extend(kept)
-    state = {*signature.parameters, *signature.buffers}
-    stored = {name: name.removeprefix(PREFIX) for name in graph.initializers if name in state}
-    kinds = {own: kind_of(stored_in(module, own)) for own in stored.values()}
+    state = {*signature.parameters, *signature.buffers, *signature.lifted_tensor_constants}
+    own = {name: name.removeprefix(PREFIX) for name in graph.initializers if name in state}
+    parts = dict(module.named_modules(remove_duplicate=False))
+    found = {name: tensor_of(parts, path) for name, path in own.items()}
+    devices = {t.device for t in (*module.parameters(), *tensors)}  # a number may lie elsewhere
+    there = {name: t for name, t in found.items() if t is not None and t.device in devices}
+    stored = {name: own[name] for name in there}
+    kinds = {own[name]: kind_of(tensor) for name, tensor in there.items()}
+    _refuse_trained(program.constants, stored)
     return Exported(written.model, stored, kinds, changed, results[-1], settings)
 
 
-def stored_in(module: nn.Module, name: str) -> Tensor:
-    """A parameter or buffer by its name."""
+def tensor_of(parts: Mapping[str, nn.Module], name: str) -> Tensor | None:
+    """A parameter, a buffer or another attribute by its name; None if it is no tensor.
+
+    Attributes are tensors as well, such as a weight that a hook computes before each call.
+    """
     path, _, own = name.rpartition(".")
-    found: Tensor = getattr(module.get_submodule(path), own)
-    return found
+    found = getattr(parts.get(path), own, None)
+    return found if isinstance(found, Tensor) else None
 
 
-def kind_of(tensor: Tensor) -> Hashable:
-    """What a graph knows of a parameter or buffer."""
-    return tensor.shape, tensor.dtype, tensor.device
+def kind_of(tensor: Tensor | None) -> Hashable:
+    """What a graph knows of a tensor of the module."""
+    if tensor is None:
+        return None
+    trained = tensor.requires_grad and torch.is_grad_enabled()
+    return tensor.shape, tensor.dtype, tensor.device, trained
+
+
+def _refuse_trained(constants: Mapping[str, Any], stored: Collection[str]) -> None:
+    """Raise GraphError if a constant should have a gradient."""
+    for name, value in constants.items():
+        if isinstance(value, Tensor) and value.requires_grad and name not in stored:
+            raise GraphError(
+                "a call reads a tensor with a gradient that is no attribute of a module\n"
+                "  register it as a parameter"
+            )
 
 
 def _written(program: torch.export.ExportedProgram, on_gpu: bool) -> torch.onnx.ONNXProgram:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-import importlib.util
 import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -17,17 +18,19 @@ from torch.nn.parameter import is_lazy
 from onnxtrain.errors import FeedError, OnnxTrainError, OptionError
 from onnxtrain.formats.models import save_model
 from onnxtrain.ortmodule.compared import refuse_others
-from onnxtrain.ortmodule.export import Exported, export, kind_of
+from onnxtrain.ortmodule.export import Exported, export, kind_of, tensor_of
 from onnxtrain.ortmodule.layout import PLAIN, Layout, other_sizes, symbols_fit
 from onnxtrain.ortmodule.options import (
     DebugOptions,
     FallbackPolicy,
     LogLevel,
     fallback_policy,
+    is_ortmodule_available,
     recomputed,
 )
 from onnxtrain.ortmodule.session import Session
 from onnxtrain.ortmodule.watched import are_unchanged
+from onnxtrain.utils.hooks import no_increase_global_step
 
 MOST = 16
 """Kinds of arguments for which a module is exported; then it is torch that runs it."""
@@ -44,6 +47,8 @@ BACKWARD_HOOKS = "_is_full_backward_hook"
 Parts = Mapping[str, nn.Module]
 """A module and those in it, by their paths."""
 _logger = logging.getLogger("onnxtrain.ortmodule")
+_exporting = contextvars.ContextVar("exporting", default=False)
+"""Whether a module is being exported, or compared: wrapped modules in it are parts of it then."""
 
 
 class ORTModule(nn.Module):
@@ -69,7 +74,7 @@ class ORTModule(nn.Module):
                 "ORTModule does not wrap DataParallel\n"
                 "  wrap the module, then DistributedDataParallel around it"
             )
-        if importlib.util.find_spec("onnxscript") is None:
+        if not is_ortmodule_available():
             raise OptionError(
                 "torch's exporter needs onnxscript\n  pip install 'onnxtrain[ortmodule]'"
             )
@@ -90,6 +95,12 @@ class ORTModule(nn.Module):
         self._torch: set[Hashable] = set()
         self._told: set[str] = set()
 
+    def _set(self, options: DebugOptions, policy: FallbackPolicy) -> None:
+        """Export anew with other settings."""
+        self._options, self._policy = options, policy
+        _logger.setLevel(options.logging_level)
+        self._forget()
+
     # --- running
 
     def _with_signature(self) -> Callable[..., Any]:
@@ -103,18 +114,18 @@ class ORTModule(nn.Module):
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for these arguments."""
-        if self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
-            return self._module(*args, **kwargs)
+        if is_traced() or self._policy & FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD:
+            return self._by_torch(*args, **kwargs)
         parts = dict(self._module.named_modules(remove_duplicate=False))
         try:
             layout, tensors = Layout.of((args, kwargs))
             key = _key(parts, layout, tensors)
         except FeedError as error:
             self._fall_back(FallbackPolicy.FALLBACK_UNSUPPORTED_DATA, error)
-            return self._module(*args, **kwargs)
+            return self._by_torch(*args, **kwargs)
         session = self._session(key, parts, layout, tensors)
         if session is None:
-            return self._module(*args, **kwargs)
+            return self._by_torch(*args, **kwargs)
         exported = session.exported
         found = session.run(_inputs(session, parts, tensors))
         count = len(found) - len(exported.changed)
@@ -122,6 +133,9 @@ class ORTModule(nn.Module):
             for name, value in zip(exported.changed, found[count:], strict=True):
                 self._module.get_buffer(name).copy_(value)
         return exported.results.filled(found[:count])
+
+    def _by_torch(self, *args: Any, **kwargs: Any) -> Any:
+        return self._module(*args, **kwargs)
 
     def _session(
         self, key: Hashable, parts: Parts, layout: Layout, tensors: list[Tensor]
@@ -141,7 +155,8 @@ class ORTModule(nn.Module):
                     f"the module was called with arguments of more than {MOST} kinds\n"
                     "  give what changes with every call as tensors"
                 )
-            with saved_tensors_hooks(_as_it_is, _as_it_is):  # a checkpoint counts what is saved
+            # a checkpoint counts what is saved
+            with saved_tensors_hooks(_as_it_is, _as_it_is), _as_a_whole():
                 session = self._made(parts, layout, tensors, known)
         except OnnxTrainError as error:
             self._torch.add(key)
@@ -167,7 +182,8 @@ class ORTModule(nn.Module):
             save_model(exported.model, file)
         device = next(iter(devices), torch.device("cpu"))
         wanted = _wanted(exported, parts, tensors)
-        session = Session.of(exported, wanted, device, self._again)
+        kind = type(self._module).__name__
+        session = Session.of(exported, wanted, device, self._again, kind)
         if file := self._options.file("execution_model", training):
             save_model(session.model, file)
         refuse_others(session, self._module, layout, _inputs(session, parts, tensors))
@@ -181,7 +197,7 @@ class ORTModule(nn.Module):
         """Warn once of each error, or raise it if it is to be."""
         if not self._policy & policy:
             raise error
-        text = _shortly(error)
+        text = shortly(error)
         if text not in self._told and self._options.log_level <= LogLevel.WARNING:
             self._told.add(text)
             # where the user has called the module
@@ -271,14 +287,31 @@ class ORTModule(nn.Module):
 
     def __repr__(self) -> str:
         """The module, wrapped."""
-        return f"ORTModule({self._module!r})"
+        return f"{type(self).__name__}({self._module!r})"
+
+
+def is_traced() -> bool:
+    """Whether torch, or an export of ours, makes a graph of what is called."""
+    by_torch = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return by_torch or _exporting.get()
+
+
+@contextlib.contextmanager
+def _as_a_whole() -> Iterator[None]:
+    """With: torch runs wrapped modules, so that one around them is exported with what they do."""
+    token = _exporting.set(True)
+    try:
+        with no_increase_global_step():
+            yield
+    finally:
+        _exporting.reset(token)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _shortly(error: Exception) -> str:
+def shortly(error: Exception) -> str:
     """What went wrong, without the advice that exporters give to those who write them."""
     while error.__cause__ is not None and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -294,17 +327,20 @@ def _key(parts: Parts, layout: Layout, tensors: list[Tensor]) -> Hashable:
     stored = tuple(b is None for part in parts.values() for b in part._buffers.values())
     modules = tuple((path, type(part), part.training) for path, part in parts.items())
     kinds = tuple((t.dtype, t.device, t.ndim, grad and t.requires_grad) for t in tensors)
+    hooks = tuple(
+        number for p in parts.values() for number in (*p._forward_pre_hooks, *p._forward_hooks)
+    )
     cast = torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
-    return layout.key(), kinds, trained, stored, modules, cast
+    return layout.key(), kinds, trained, stored, modules, hooks, cast
 
 
 def _is_stored(exported: Exported, parts: Parts) -> bool:
-    """Whether parameters and buffers are of the types and sizes of those that were exported."""
-    return all(kind_of(_tensor(parts, n)) == kind for n, kind in exported.kinds.items())
+    """Whether tensors of the module are of the types and sizes of those that were exported."""
+    return all(kind_of(tensor_of(parts, n)) == kind for n, kind in exported.kinds.items())
 
 
 def _inputs(session: Session, parts: Parts, tensors: list[Tensor]) -> list[Tensor]:
-    """Arguments, then parameters and buffers, as a session takes them."""
+    """Arguments, then tensors of the module, as a session takes them."""
     stored = session.exported.stored
     return [*tensors, *(_tensor(parts, stored[n]) for n in session.inputs[len(tensors) :])]
 
@@ -320,7 +356,7 @@ def _wanted(exported: Exported, parts: Parts, tensors: list[Tensor]) -> list[str
 
 
 def _tensor(parts: Parts, name: str) -> Tensor:
-    """A parameter or buffer by its name."""
-    path, _, own = name.rpartition(".")
-    found: Tensor = getattr(parts[path], own)
+    """A tensor that the module is known to have."""
+    found = tensor_of(parts, name)
+    assert found is not None
     return found

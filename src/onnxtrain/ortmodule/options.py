@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.util
 import logging
 import os
 import pathlib
@@ -46,6 +47,23 @@ class FallbackPolicy(enum.IntFlag):
     FALLBACK_UNSUPPORTED_TORCH_MODEL = 32
     FALLBACK_UNSUPPORTED_ONNX_MODEL = 64
     FALLBACK_BAD_INITIALIZATION = 128
+
+
+class SkipCheck(enum.IntFlag):
+    """Checks that onnxruntime leaves out after a first call; here each call is looked at."""
+
+    SKIP_CHECK_DISABLED = 1
+    SKIP_CHECK_DEVICE = 2
+    SKIP_CHECK_BUILD_GRADIENT = 4
+    SKIP_CHECK_EXECUTION_AGENT = 8
+
+
+class PropagateCastOpsStrategy(enum.IntEnum):
+    """How onnxruntime moves casts of mixed precision, which autocast has put in; without effect."""
+
+    NONE = 0
+    INSERT_AND_REDUCE = 1
+    FLOOD_FILL = 2
 
 
 USUAL = (
@@ -94,10 +112,20 @@ class DebugOptions:
         mode = "training" if training else "inference"
         return pathlib.Path(self.save_path or ".") / f"{self.onnx_prefix}_{what}_{mode}.onnx"
 
+    def of_part(self, path: str) -> DebugOptions:
+        """Options of a part of the module, whose files have other names."""
+        name = f"{self.onnx_prefix}_{path.replace('.', '_')}"
+        return dataclasses.replace(self, onnx_prefix=name)
+
     @property
     def logging_level(self) -> int:
         """The level of Python's loggers that is meant."""
         return LEVELS[self.log_level]
+
+
+def is_ortmodule_available() -> bool:
+    """Whether torch modules can be exported, which takes onnxscript."""
+    return importlib.util.find_spec("onnxscript") is not None
 
 
 def fallback_policy() -> FallbackPolicy:

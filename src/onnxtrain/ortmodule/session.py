@@ -18,6 +18,7 @@ from onnxtrain.graph.torch_export.traced import is_detached
 from onnxtrain.graph.walk import all_nodes, bodies_of
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.ortmodule.export import Exported
+from onnxtrain.ortmodule.graph_optimizer_registry import edited
 from onnxtrain.runtime.heap import keep_freed
 from onnxtrain.runtime.lower import LowerOptions
 from onnxtrain.runtime.plan import Plan
@@ -64,10 +65,12 @@ class Session:
         wanted: Collection[str],
         device: torch.device,
         again: str | None = None,
+        kind: str = "",
     ) -> Session:
         """Plan a module; with gradients of those inputs that are wanted.
 
-        What the backward pass computes ``again`` is one of ``transforms.recompute.WAYS``.
+        What the backward pass computes ``again`` is one of ``transforms.recompute.WAYS``; ``kind``
+        is the name of the module's class, for which functions may be registered.
 
         Raises:
             OnnxTrainError: if an operator has no kernel or no gradient.
@@ -93,6 +96,7 @@ class Session:
                 )
             except ParameterError:  # outputs depend on none of them: all is drawn, or detached
                 return cls.of(exported, [], device)
+            model = edited(model, kind, device.type)
         else:
             set_outputs(model.graph, different)
             form(model)

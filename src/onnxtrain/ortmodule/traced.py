@@ -33,7 +33,8 @@ def functions_as_nodes() -> Iterator[None]:
             run, _, *given = args
             return run(*given)
         plain = original.__get__(None, cls)
-        if within or not torch.is_grad_enabled():
+        # without gradients a function is what it computes, unless it is there for something else
+        if within or not (torch.is_grad_enabled() or getattr(cls, "has_effect", False)):
             return plain(*args, **kwargs)
         within.append(cls)
         try:

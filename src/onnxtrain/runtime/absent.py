@@ -62,6 +62,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "OrtSparseFormat": _SPARSE,
         "SparseTensor": _SPARSE,
         "SessionIOBinding": "use IOBinding",
+        "TrainingParameters": "training is set up by the arguments of Trainer",
         "register_execution_provider_library": "there are CPU and CUDA, see docs/operator.md",
         "unregister_execution_provider_library": "there are CPU and CUDA, see docs/operator.md",
     },

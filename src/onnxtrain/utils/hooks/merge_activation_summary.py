@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Sequence
 
 from onnxtrain.errors import OptionError, SaveError
-from onnxtrain.utils.hooks.statistics import ORDER
+from onnxtrain.utils.hooks._statistics_subscriber import ORDER
 
 
 def merge(

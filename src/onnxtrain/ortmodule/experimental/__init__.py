@@ -1,0 +1,1 @@
+"""What onnxruntime-training has in ``ortmodule.experimental``: parts of modules, and settings."""
