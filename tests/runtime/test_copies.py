@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from onnxtrain.runtime import copies
+from onnxtrain.runtime.capture import CudaGraphs
 
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -25,9 +26,11 @@ def test_a_number_is_written_by_the_device(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_recorded_has_its_numbers(dtype: torch.dtype, count: int) -> None:
     numbers = torch.tensor([3.14, 0.0, 7.0][:count]).to(dtype)
-    expected, graph = numbers.clone(), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        written = copies.to_device(numbers, device=torch.device("cuda", 0))
+    expected, device = numbers.clone(), torch.device("cuda", 0)
+    replay, found = CudaGraphs(device).record(
+        lambda: [copies.to_device(numbers, device=device)], []
+    )
     numbers.zero_()
-    graph.replay()
+    replay()
+    (written,) = found
     torch.testing.assert_close(written.cpu(), expected, rtol=0, atol=0)
