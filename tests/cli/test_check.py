@@ -1,5 +1,6 @@
 import re
 
+import pytest
 from typer.testing import CliRunner
 
 from onnxtrain.cli import app
@@ -20,6 +21,13 @@ def test_examples_and_gradients_of_operators_are_run(cli):
     assert done == all_of_them >= 2 and right == gradients == operators == 2
     (row,) = [line.split() for line in output.splitlines() if line.strip().startswith("ai.onnx")]
     assert row == ["ai.onnx", "2", str(done), "-", "2", "-"]
+
+
+@pytest.mark.parametrize("device", [[], ["--device", "cuda"], ["--device", "cuda:0"]])
+@pytest.mark.gpu
+def test_a_gpu_is_checked(cli, device):
+    """With all that it has: pools of some kind are joined on a CPU alone."""
+    assert "operators are right on cuda" in cli("check", "--op", "MaxPool*", *device)
 
 
 def test_more_types_and_more_gradients_can_be_asked_for(cli):

@@ -107,3 +107,26 @@ def test_normalized_groups_lie_as_their_images(layout: torch.memory_format) -> N
     y, *_ = group_normalized(x.contiguous(memory_format=layout), scale, bias, num_groups=4)
     assert y.is_contiguous(memory_format=layout)
     torch.testing.assert_close(y, torch.nn.functional.group_norm(x, 4, scale, bias))
+
+
+def test_images_lie_with_their_channels_first_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU torch refuses to normalize groups of others."""
+    native, seen = torch.native_group_norm, []
+
+    def spy(x: Tensor, *others: object) -> object:
+        seen.append(x.is_contiguous())
+        return native(x, *others)
+
+    monkeypatch.setattr(torch, "native_group_norm", spy)
+    scale, bias, x = (torch.empty(n, device="meta") for n in ((8,), (8,), (3, 8, 6, 5)))
+    group_normalized(x.contiguous(memory_format=LAST), scale, bias, num_groups=4)
+    assert seen == [True]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_few_groups_with_their_channels_last_on_a_gpu(dtype: torch.dtype) -> None:
+    x, vectors = (torch.randn(n).to("cuda", dtype) for n in ((3, 8, 6, 5), (2, 8)))
+    scale, bias = vectors
+    y, *_ = group_normalized(x.contiguous(memory_format=LAST), scale, bias, num_groups=4)
+    torch.testing.assert_close(y, torch.nn.functional.group_norm(x, 4, scale, bias))

@@ -13,7 +13,7 @@ from onnxtrain.kernels.ordered import combine_at, scanned
 from onnxtrain.testing.case import Case, Input, given
 from onnxtrain.testing.cases.flash_attention import causal_row, grad_row
 from onnxtrain.testing.model import draw, feeds_of, one_node_model, run_model
-from onnxtrain.testing.table import table, trial_types
+from onnxtrain.testing.table import runs_on, table, trial_types
 from onnxtrain.types import MS, DataType, dtype_name
 
 Tensor = torch.Tensor
@@ -29,7 +29,8 @@ def trials() -> Iterator[Any]:
         wanted = [t for t in (DataType.FLOAT, DataType.BFLOAT16) if t in types] or types[:1]
         for dtype in wanted:
             name = f"{case}-{dtype_name(dtype)}"
-            yield pytest.param("cuda", case, dtype, id=f"cuda-{name}", marks=pytest.mark.gpu)
+            if runs_on(case, "cuda"):
+                yield pytest.param("cuda", case, dtype, id=f"cuda-{name}", marks=pytest.mark.gpu)
             if (case.domain, case.op) in ORDERED:
                 yield pytest.param("cpu", case, dtype, id=f"cpu-{name}")
 

@@ -5,7 +5,7 @@ import pkgutil
 from onnxtrain.testing import cases
 from onnxtrain.testing.case import Case, apart, normal, only
 from onnxtrain.testing.model import draw
-from onnxtrain.testing.table import table, trial_types
+from onnxtrain.testing.table import runs_on, table, trial_types
 from onnxtrain.types import FLOATS, DataType
 
 
@@ -41,3 +41,10 @@ def test_distinct_values_keep_away_from_zero() -> None:
         values = sorted(Case("Neg", [apart(count)]).draw()[0].tolist())
         assert min(map(abs, values)) > 0.02
         assert all(b - a > 0.04 for a, b in itertools.pairwise(values))
+
+
+def test_what_is_joined_on_a_cpu_alone_is_tried_there() -> None:
+    """Its kernels call what torch and oneDNN have for a CPU."""
+    assert all(runs_on(row, "cpu") for row in table())
+    elsewhere = {row.op for row in table() if not runs_on(row, "cuda:1")}
+    assert elsewhere == {"LSTMLayer", "LSTMLayerGrad", "MaxPoolInPlanes", "MaxPoolInPlanesGrad"}

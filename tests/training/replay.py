@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from onnxtrain.kernels.optimizer import device
 from onnxtrain.runtime import capture
 from onnxtrain.training import optimizer, runner
+from onnxtrain.transforms import backward
 from onnxtrain.types import CUDA, Provider
 
 
@@ -90,13 +91,17 @@ class Tapes:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the CPU record, and train as a GPU does: no number is read by the host."""
+    """Let the CPU record, and train as a GPU does: no number is read by the host.
+
+    What is joined on a CPU alone has no kernels elsewhere.
+    """
 
     def provider(device: torch.device) -> Provider:
         del device
         return CUDA
 
     monkeypatch.setattr(capture, "CudaGraphs", Tapes)
+    monkeypatch.setattr(backward, "ON_CPU", ())
     monkeypatch.setattr(runner, "provider_of", provider)
     monkeypatch.setattr(optimizer, "provider_of", provider)
     monkeypatch.setattr(device, "unread", lambda number: isinstance(number, torch.Tensor))

@@ -46,7 +46,7 @@ def check(
         raise OptionError(f"--gradients is some, all or none, not '{gradients}'")
     place = checked_device(device)
     say(f"checking on {_described(place)}")
-    rows = _rows(op or [])
+    rows = [row for row in _rows(op or []) if _can_run(row, place)]
     trials = examples(rows, all_types)
     if gradients != "none":
         trials += slopes(rows, every=gradients == "all")
@@ -86,6 +86,12 @@ def _rows(patterns: list[str]) -> list[Case]:
         for case in table()
         if not patterns or any(fnmatch.fnmatchcase(case.op, p) for p in patterns)
     ]
+
+
+def _can_run(case: Case, device: str) -> bool:
+    from onnxtrain.testing.table import runs_on
+
+    return runs_on(case, device)
 
 
 def _run(trials: list[Trial], device: str) -> dict[Trial, str]:

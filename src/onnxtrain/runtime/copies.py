@@ -17,7 +17,10 @@ def to_device(x: Any, *, device: torch.device) -> Any:
     return _each(x, lambda tensor: _lifted(tensor, device))
 
 
-_WRITTEN = (torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
+_WRITTEN = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
 """Types of numbers that a device can write by itself."""
 
 

@@ -20,7 +20,6 @@ from onnxtrain.runtime.options import SessionOptions
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.case import Case
 from onnxtrain.testing.model import (
-    PROVIDERS,
     Value,
     draw,
     feeds_of,
@@ -28,6 +27,7 @@ from onnxtrain.testing.model import (
     named,
     on_device,
     one_node_model,
+    provider_on,
 )
 from onnxtrain.testing.table import opsets, trial_types
 from onnxtrain.testing.truth import reference
@@ -181,7 +181,7 @@ def by_graph(at: Point, device: str = "cpu") -> list[torch.Tensor]:
     graph.outputs.extend(grads.values())
     feeds = feeds_of(at.case, at.inputs)
     feeds |= {f"seed_{graph.outputs[p].name}": value for p, value in at.seeds.items()}
-    session = InferenceSession(model, SessionOptions(seed=0), [PROVIDERS[device]])
+    session = InferenceSession(model, SessionOptions(seed=0), [provider_on(device)])
     names = [str(grad.name) for grad in grads.values()]
     moved = {name: on_device(value, device) for name, value in feeds.items()}
     found = dict(zip(grads, session.run_torch(names, moved) if names else [], strict=True))

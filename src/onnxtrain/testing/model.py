@@ -179,6 +179,12 @@ def on_device(value: Any, device: str) -> Any:
     return value.clone().to(device) if isinstance(value, torch.Tensor) else value
 
 
+def provider_on(device: str) -> tuple[str, dict[str, str]]:
+    """The provider of ``cpu``, ``cuda`` or ``cuda:1``, with its options."""
+    kind, _, index = device.partition(":")
+    return PROVIDERS[kind], {"device_id": index} if index else {}
+
+
 def run_model(
     model: onnx.ModelProto,
     feeds: dict[str, Any],
@@ -190,7 +196,7 @@ def run_model(
 ) -> list[Any]:
     """Outputs of a model on copies of the feeds."""
     options = SessionOptions(seed=0, reuse_storage=reuse, use_deterministic_compute=deterministic)
-    session = InferenceSession(model, options, [PROVIDERS[device]], registry=registry)
+    session = InferenceSession(model, options, [provider_on(device)], registry=registry)
     return session.run_torch(None, {k: on_device(v, device) for k, v in feeds.items()})
 
 

@@ -9,9 +9,10 @@ from collections.abc import Collection
 import onnx
 
 from onnxtrain.graph import schemas
+from onnxtrain.kernels.library import default_registry
 from onnxtrain.testing.case import Case, rows
 from onnxtrain.testing.ranks import other_ranks
-from onnxtrain.types import ONNX, DataType, dtype_name, op_name
+from onnxtrain.types import CPU, CUDA, ONNX, DataType, dtype_name, op_name
 
 FAMILIES = (
     "activation",
@@ -113,6 +114,13 @@ def trial_types(case: Case) -> list[DataType]:
 
 def _allows(allowed: Collection[str], type_: str) -> bool:
     return type_ in allowed or f"optional({type_})" in allowed
+
+
+def runs_on(case: Case, device: str) -> bool:
+    """Whether a row can be tried on a device: some operators are joined on a CPU alone."""
+    provider = CPU if device == "cpu" else CUDA
+    kernels = default_registry().kernels_of(case.domain, case.op)
+    return not kernels or any(provider in kernel.on for kernel in kernels)
 
 
 def one_type(case: Case) -> DataType | None:

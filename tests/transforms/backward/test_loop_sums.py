@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from onnxtrain.kernels.library import default_registry
+from onnxtrain.runtime.lower import LowerOptions, lower
+from onnxtrain.runtime.obstacle import obstacle
+from onnxtrain.types import CUDA
 from training.small import model_of, normal
 from transforms.backward.looped import (
     CONSTANTS,
@@ -42,6 +46,16 @@ def test_nothing_is_added_up_in_the_loop(row: str) -> None:
     other, _ = trained(model(row), batch, "sum_behind_loops")
     assert "GatherGrad" not in in_loops(one) and "GatherGrad" in in_loops(other)
     assert in_loops(one).count("Gemm") < in_loops(other).count("Gemm")
+
+
+@pytest.mark.parametrize("without", [(), ("sum_behind_loops",)])
+def test_steps_on_a_gpu_wait_for_nothing(without: tuple[str, ...]) -> None:
+    """They are recorded then."""
+    one, _ = trained(model("one"), drawn(T), *without)
+    runner = one.module.runner(training=True)
+    bound = list(runner.plan.state)
+    plan = lower(runner.model, default_registry(), LowerOptions(CUDA), state=bound)
+    assert obstacle(plan) is None
 
 
 @pytest.mark.parametrize("row", ["some", "two sums"])

@@ -40,7 +40,9 @@ def group_normalized(
         found: Three = fast.load("group_norm").normalize(*given)
         return found
     weight, shift = (widen(t).contiguous() for t in (scale, bias))
-    wide = widen(x).contiguous(memory_format=layout_of(x))
+    # torch takes images with their channels last on a CPU alone
+    layout = layout_of(x) if x.is_cpu else torch.contiguous_format
+    wide = widen(x).contiguous(memory_format=layout)
     samples, channels = x.shape[:2]
     if not blocks.recorded(x, scale, bias):
         places = x.shape[2:].numel()

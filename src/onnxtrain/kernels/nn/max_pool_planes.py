@@ -1,4 +1,4 @@
-"""Maximum pooling of images and its gradient in one step, which count places within planes.
+"""Maximum pooling of images on a CPU and its gradient, which count places within planes.
 
 MaxPool tells where in the whole tensor a maximum is, which its gradient has to undo again.
 """
@@ -17,10 +17,10 @@ from onnxtrain.kernels.nn.parts import Rooms, parts
 from onnxtrain.kernels.nn.pool import Shape, nothing_pooled, spatial, unpooled_shape
 from onnxtrain.kernels.nn.window import resolve
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import FLOATS, OWN
+from onnxtrain.types import CPU, FLOATS, OWN
 
 
-@kernel("MaxPoolInPlanes", domain=OWN, outputs=2, T=FLOATS)
+@kernel("MaxPoolInPlanes", domain=OWN, on=CPU, outputs=2, T=FLOATS)
 def max_pool_in_planes(
     x: Tensor,
     *,
@@ -40,7 +40,7 @@ def max_pool_in_planes(
     return y, places.to(torch.int32)
 
 
-@kernel("MaxPoolInPlanesGrad", domain=OWN, host=["shape"], needs=["out_shape"], T=FLOATS)
+@kernel("MaxPoolInPlanesGrad", domain=OWN, on=CPU, host=["shape"], needs=["out_shape"], T=FLOATS)
 def max_pool_in_planes_grad(
     dy: Tensor,
     places: Tensor,

@@ -18,7 +18,7 @@ from onnxtrain.gradients.control_flow_keep import SEQUENCES_SINCE, held_as, stac
 from onnxtrain.gradients.known import ints_of
 from onnxtrain.gradients.rules import attribute
 from onnxtrain.graph.bindings import onnx_opset
-from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.builder import END, Ops
 from onnxtrain.graph.edit import detach, is_used, sole_reader, take_over
 from onnxtrain.graph.phase import Phase, mark, phase_of
 from onnxtrain.graph.walk import all_nodes
@@ -247,15 +247,22 @@ class _Rewritten:
             axis = _axis(node)
             assert axis is not None, "it was looked at"
             places = self._all(parts[0], 0, op.ints([0]), new_axis=True)
-            ends = [op.slice(sizes, 0, axis), op.ints([0]), op.slice(sizes, axis + 1)]
+            ends = [self._cut(sizes, 0, axis), op.ints([0]), self._cut(sizes, axis + 1)]
             rows = self._all(parts[1], axis, op.Concat(*ends, axis=0), new_axis=True)
             return op.GatherGrad(sizes, places, rows, axis=axis, _domain=MS)
         if node.op_type == "ReduceSum":
             return op.reduce_sum(self._rows(parts[0], sizes), [0], keepdims=False)
         left, right = (
-            self._rows(part, op.slice(sizes, place, place + 1)) for place, part in enumerate(parts)
+            self._rows(part, self._cut(sizes, place, place + 1)) for place, part in enumerate(parts)
         )
         return op.Gemm(left, right, alpha=attribute(node, "alpha", 1.0), beta=0.0, transA=1)
+
+    def _cut(self, sizes: ir.Value, start: int, end: int = END) -> ir.Value:
+        """Some sizes; constants of constants, which a GPU would compute and the host wait for."""
+        known = sizes.const_value
+        if known is None:
+            return self._outer.slice(sizes, start, end)
+        return self._outer.ints(known.numpy()[start:end].tolist())
 
     def _rows(self, part: ir.Value, width: ir.Value) -> ir.Value:
         """Rows of all iterations, of a width."""

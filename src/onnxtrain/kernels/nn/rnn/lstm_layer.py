@@ -9,12 +9,12 @@ from onnxtrain.kernels.nn.rnn import onednn, scan
 from onnxtrain.kernels.nn.rnn.lstm import pick
 from onnxtrain.kernels.nn.rnn.lstm_training import lstm_grad, lstm_training
 from onnxtrain.kernels.registry import kernel
-from onnxtrain.types import OWN, DataType
+from onnxtrain.types import CPU, OWN, DataType
 
 FLOAT = frozenset({DataType.FLOAT})
 
 
-@kernel("LSTMLayer", domain=OWN, outputs=5, T=FLOAT)
+@kernel("LSTMLayer", domain=OWN, on=CPU, outputs=5, T=FLOAT)
 def lstm_layer(
     x: Tensor,
     w: Tensor,
@@ -41,7 +41,7 @@ def lstm_layer(
     return h_all, torch.stack(last_h), torch.stack(last_c), *[*kept, nothing][:2]
 
 
-@kernel("LSTMLayerGrad", domain=OWN, outputs=6, mutates=["kept", "kept_too"], T=FLOAT)
+@kernel("LSTMLayerGrad", domain=OWN, on=CPU, outputs=6, mutates=["kept", "kept_too"], T=FLOAT)
 def lstm_layer_grad(
     x: Tensor,
     w: Tensor,
