@@ -39,6 +39,15 @@ def test_an_unknown_operator(model, name, tmp_path):
     assert not os.listdir(tmp_path)
 
 
+def test_what_a_converter_left_over_is_named_as_that():
+    told = "ONNX has no operator Frob: if a converter left it in the file, convert the model"
+    model, _ = UNKNOWN["of onnx"]
+    with refused(errors.NoGradientError, told, "@gradient('Frob')"):
+        train(model)
+    with refused(errors.NoKernelError, told, "@kernel"):
+        InferenceSession(model)
+
+
 def test_all_unknown_operators_are_named_at_once():
     model = chain(
         helper.make_node("Frob", ["m"], ["a"], name="frob"),

@@ -1,4 +1,4 @@
-"""Operators that only onnxruntime can run, or nobody, each with what to do instead."""
+"""Operators that only onnxruntime can run, or nobody, with what to do instead."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _PACKED = (
 _WORDS = "it splits text into words: cut the model behind it, and feed the words or their ids"
 _SPARSE = "it takes a sparse matrix, which sessions cannot be fed: use MatMul with a dense one"
 _LEFT = (
-    "a converter that did not know it has left it in the file as it was: "
-    "convert the model again, with what ONNX has in its place"
+    "if a converter has left it in the file, convert the model again, with what ONNX has instead"
 )
 _COMPILED = "it holds code that was compiled for one device: take the file from before"
 
@@ -66,9 +65,14 @@ _UNRUNNABLE: dict[tuple[str, str], str] = {
 
 def why_unrunnable(domain: str, op: str) -> str | None:
     """Why an operator cannot be run and what helps, or None if nothing is known of it."""
-    if domain in (ONNX, "ai.onnx") and op not in _of_onnx():
-        return f"ONNX has no operator {op}: {_LEFT}"
     return _UNRUNNABLE.get((domain, op)) or _UNRUNNABLE.get((domain, "*"))
+
+
+def why_unknown(domain: str, op: str) -> str | None:
+    """Where an operator may come from that ONNX does not have, under its name; None for others."""
+    if domain not in (ONNX, "ai.onnx") or op in _of_onnx():
+        return None
+    return f"ONNX has no operator {op}: {_LEFT}"
 
 
 @functools.cache

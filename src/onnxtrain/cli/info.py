@@ -154,12 +154,13 @@ def _verdict(model: ir.Model, trained: list[str]) -> bool:
     from onnxtrain.cli.advice import cures, suggested_loss
     from onnxtrain.transforms.weights.untrainable import other_homes
     from onnxtrain.types import op_name
-    from onnxtrain.unrunnable import why_unrunnable
+    from onnxtrain.unrunnable import why_unknown, why_unrunnable
 
     found = sorted({(n.domain, n.op_type) for n in model.graph.all_nodes() if _stuck(n, model)})
     stuck = [op_name(*one) for one in found]
     if stuck:
-        reasons = dict.fromkeys(filter(None, (why_unrunnable(*one) for one in found)))
+        told = (why_unrunnable(*one) or why_unknown(*one) for one in found)
+        reasons = dict.fromkeys(filter(None, told))
         typer.echo(f"cannot be run: {', '.join(stuck)} (no kernel)")
         typer.echo("".join(f"  {reason}\n" for reason in reasons), nl=False)
     nothing = "\n  ".join(["there is no weight to train", *other_homes(model.graph)])

@@ -37,7 +37,7 @@ from onnxtrain.graph.lean import measure_early, share_equal
 from onnxtrain.graph.phase import Phase, mark
 from onnxtrain.graph.tidy import unshadow
 from onnxtrain.types import FLOATS, op_name
-from onnxtrain.unrunnable import why_unrunnable
+from onnxtrain.unrunnable import why_unknown, why_unrunnable
 
 
 class MissingRules(NoGradientError):
@@ -354,6 +354,7 @@ def _explain(missing: Mapping[str, Sequence[str]]) -> str:
     reasons = dict.fromkeys(filter(None, (why_unrunnable(*one) for one in operators)))
     if reasons:
         return "\n".join([*lines, *(f"  {reason}" for reason in reasons)])
+    lines += [f"  {told}" for one in operators if (told := why_unknown(*one))]
     domain, first = operators[0]
     named = f"'{first}'" if domain == "ai.onnx" else f"'{first}', domain='{domain}'"
     lines.append(

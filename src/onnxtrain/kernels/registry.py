@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from onnxtrain.errors import NoKernelError, RegistrationError
 from onnxtrain.types import CPU, CUDA, DataType, Provider, dtype_name, op_name
-from onnxtrain.unrunnable import why_unrunnable
+from onnxtrain.unrunnable import why_unknown, why_unrunnable
 
 BOTH = frozenset({CPU, CUDA})
 RESOURCES = frozenset(
@@ -222,6 +222,7 @@ class KernelRegistry:
             text += f"\n  have  {item.describe()}"
         if not have:
             text += f"\n  have  no kernel for this operator{self._elsewhere(domain, op)}"
+            text += f"\n  {unknown}" if (unknown := why_unknown(domain, op)) else ""
         if reason := why_unrunnable(domain, op):
             return f"{text}\n  {reason}"
         if not have:
