@@ -26,9 +26,7 @@ _PACKED = (
 )
 _WORDS = "it splits text into words: cut the model behind it, and feed the words or their ids"
 _SPARSE = "it takes a sparse matrix, which sessions cannot be fed: use MatMul with a dense one"
-_LEFT = (
-    "if a converter has left it in the file, convert the model again, with what ONNX has instead"
-)
+_LEFT = "if a converter left it in the file, convert the model again, with what ONNX has instead"
 _COMPILED = "it holds code that was compiled for one device: take the file from before"
 
 _UNRUNNABLE: dict[tuple[str, str], str] = {
