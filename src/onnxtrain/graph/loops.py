@@ -145,7 +145,7 @@ def _is_unchanged(node: ir.Node, body: ir.Graph, index: int) -> bool:
 
 
 def _without(node: ir.Node, dropped: Sequence[int]) -> None:
-    """Put a Loop in the place of one, without some of its carried values; none if nothing is left."""
+    """Put a Loop without some of its carried values in the place of one; none if none is left."""
     graph = node.graph
     assert graph is not None
     kept = [value for i, value in enumerate(node.outputs) if i not in dropped]
