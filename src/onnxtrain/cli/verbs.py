@@ -59,6 +59,11 @@ class Verbs(TyperGroup):
                 raise
             _tell(str(error))
             raise typer.Exit(1) from None
+        except MemoryError as error:
+            if self.debug:
+                raise
+            _tell(f"there is not enough memory: {error}\n  make sizes smaller")
+            raise typer.Exit(1) from None
         except Exception as error:
             from onnxtrain.data.calls import place_of
 
