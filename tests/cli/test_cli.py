@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -39,6 +40,18 @@ def test_the_package_is_the_command():
     command = [sys.executable, "-m", "onnxtrain", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"onnxtrain {onnxtrain.__version__}"
+
+
+def test_what_a_terminal_cannot_show_is_printed_as_numbers(folder):
+    name, report = os.fsdecode(b"\xff.onnx"), "report.html"
+    (folder / "model.onnx").rename(name)
+    fit = ["fit", name, "--data", "data.npz", "--loss", "cross_entropy", "--report", report]
+    command = [sys.executable, "-m", "onnxtrain", *fit, "--steps", "1", "--device", "cpu"]
+    coded = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(command, capture_output=True, text=True, env=coded)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(r"\udcff.onnx: 4 of 5 tensors")
+    assert r"\udcff.onnx" in (folder / report).read_text()
 
 
 def test_unknown_verbs_are_refused(cli):

@@ -94,6 +94,17 @@ def test_training_goes_on_from_an_adapter(folder, cli):
     assert not np.allclose(one["w2"], weights("model.onnx")["w2"])
 
 
+@pytest.mark.parametrize(
+    ("rank", "message"), [(2**31, "below 2**31, not"), (2**31 - 1, "there is not enough memory")]
+)
+def test_ranks_that_memory_cannot_hold_are_refused(folder, cli, monkeypatch, rank, message):
+    def full(*args, **options):
+        raise MemoryError("Unable to allocate 24.0 TiB")
+
+    monkeypatch.setattr("onnxtrain.training.adapters.initial_values", full)
+    assert message in cli(*FIT, "--lora", rank, "--steps", "1", code=1)
+
+
 def test_an_adapter_tells_its_own_rank_and_layers(folder, cli):
     cli(*FIT, "--lora", "rank=3,targets=w2", "--steps", "2", "--out", "small.onnx_adapter")
     cli(*FIT, "--adapter", "small.onnx_adapter", "--steps", "2", "--out", "more.onnx_adapter")

@@ -110,6 +110,8 @@ def test_info_tells_it(folder, cli):
     (line,) = [line for line in text.splitlines() if line.startswith("memory of a step")]
     assert "32 samples" in line and f"{told.total / 2**20:,.1f} MiB" in line
     assert "memory" not in cli("info", "model.onnx")
+    message = f"a batch cannot have {2**63} samples"
+    assert message in cli("info", "model.onnx", "--batch-size", 2**63, code=1)
     onnx.save(convolution(), "deep.onnx")
     text = cli("info", "deep.onnx", "--batch-size", "64")
     (line,) = [line for line in text.splitlines() if line.startswith("activations could be")]

@@ -230,6 +230,22 @@ def test_inputs_that_cannot_be_made_up_are_refused(folder, cli):
     assert message in cli("gradcheck", "text.onnx", "--size", 2, code=1)
 
 
+@pytest.mark.parametrize("size", [2**44, 2**62])
+def test_inputs_that_memory_cannot_hold_are_refused(folder, cli, size):
+    text = f"(float[N,2] x) => (float[N,2] y) {WEIGHT} {{ y = MatMul(x, w) }}"
+    onnx.save(proto(text), "large.onnx")
+    message = f"cannot make up input 'x' of tensor(double) [{size}, 2]: "
+    assert message in cli("gradcheck", "large.onnx", "--size", size, code=1)
+
+
+def test_a_table_without_rows_is_no_crash(folder, cli):
+    text = """(int64[N] i) => (float[N,2] y) <float[0,2] t = {}, float[2] b = {1.0, 2.0}> {
+        rows = Gather(t, i)  y = Add(rows, b)
+    }"""
+    onnx.save(proto(text), "empty.onnx")
+    assert "no made-up inputs fit the model" in cli("gradcheck", "empty.onnx", code=1)
+
+
 IDS = """(int64[N,L] ids, int64[N] labels) => (float loss)
     <float[5,2] w = {1.0, -0.5, 0.25, 2.0, 0.5, 1.0, -1.0, 0.3, 0.7, -0.2}> {
     e = Gather(w, ids)  m = ReduceMean<axes=[1], keepdims=0>(e)
@@ -272,6 +288,7 @@ def test_own_data_is_used_and_the_rest_made_up(folder, cli):
     ("arrays", "message"),
     [
         ({"z": np.zeros((1, 2))}, "the model has no input 'z' for the array of 'own.npz'"),
+        ({"ids": np.full((2, 2), "a")}, "'ids' is tensor(int64), its array in the file has"),
         ({"ids": np.full((2, 2), 0.5)}, "input 'ids' is tensor(int64), not float64"),
         ({"ids": np.zeros((2, 2)), "labels": np.zeros(3)}, "SoftmaxCrossEntropyLoss"),
     ],

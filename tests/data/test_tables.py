@@ -98,12 +98,18 @@ def test_whole_numbers_of_any_length_are_numbers(tmp_path):
     assert read(tmp_path / "a.jsonl").values["x"].tolist() == [[1.0, 1e22]]
 
 
+def test_characters_may_be_written_as_two(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"y": "\\ud83d\\ude00"}\n')
+    assert read(tmp_path / "a.jsonl").values["y"].tolist() == ["\U0001f600"]
+
+
 BAD_LINES = {
     "no JSON": ('{"x": 1}\n{"x": \n', "line 2 is no JSON"),
     "no object": ("[1, 2]\n", "line 1 has a list, no object"),
     "another key": ('{"x": 1}\n{"y": 1}\n', "'y' is not in its first line"),
     "nothing": ("\n\n", "it has no rows"),
     "depth": ("[" * 100_000, "line 1 has too many lists within lists"),
+    "half a character": ('{"x": 1, "y": "\\ud800"}\n', "line 1 has half a character"),
     "other lengths": ('{"x": [1, 2]}\n{"x": [1]}\n', "lists of numbers of one length"),
 }
 

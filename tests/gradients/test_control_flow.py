@@ -69,6 +69,26 @@ def test_a_gradient_of_one_output_only() -> None:
     Twice(text, "x").agrees(lambda x: (x * x).sum(), c=True, x=X)
 
 
+@pytest.mark.parametrize("opset", [9, 12, 21])
+def test_iterations_may_take_different_branches(opset: int) -> None:
+    text = """(double[N,2] x, double[2,2] w) => (double l) <int64 m = {3}, int64 one = {1}> {
+      y = Loop (m, , x) <body = b (int64 i, bool go, double[N,2] s) => (bool on, double[N,2] t) {
+        on = Identity(go)  c = Equal(i, one)  p = MatMul(s, w)
+        t = If (c) <then_branch = u () => (double[N,2] a) { h = Tanh(p) a = Mul(h, p) },
+                    else_branch = e () => (double[N,2] d) { g = Exp(s) d = Mul(g, p) }> }>
+      q = Mul(y, y)  l = ReduceSum<keepdims=0>(q) }"""
+
+    def expected(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        def other(s: torch.Tensor) -> torch.Tensor:
+            return torch.exp(s) * (s @ w)
+
+        p = other(x) @ w
+        return (other(torch.tanh(p) * p) ** 2).sum()
+
+    x, w = np.array([[0.3, -0.5], [0.2, 0.1], [-0.4, 0.6]]), np.array([[0.5, -0.3], [0.2, 0.4]])
+    Twice(text, "x", "w", opset=opset).agrees(expected, x=x, w=w)
+
+
 def test_branches_inside_branches(device: str) -> None:
     text = """(bool c, bool d, double[3] x, double[3] w) => (double l) {
       y = If (c) <

@@ -234,6 +234,25 @@ def test_scans_in_scans_with_a_loop_that_runs_longer_each_time() -> None:
     agrees_once(text, ["x", "w"], expected, x=RNG.normal(size=(3, 2, 2)), w=W)
 
 
+def test_steps_may_take_different_branches() -> None:
+    text = """(double[N,2] start, double[M,N] x, double[2,2] w) => (double l) {
+      last = Scan (start, x) <num_scan_inputs = 1, body = b (double[N,2] s, double[N] v)
+          => (double[N,2] t) {
+        total = ReduceSum<keepdims=0>(v)  zero = Constant<value = double {0.0}>()
+        c = Less(zero, total)
+        t = If (c) <
+          then_branch = y () => (double[N,2] a) { p = MatMul(s, w)  q = Tanh(p)  a = Mul(q, p) },
+          else_branch = z () => (double[N,2] e) { g = Exp(s)  e = Mul(g, s) }> }>
+      q = Mul(last, last)  l = ReduceSum<keepdims=0>(q) }"""
+
+    def expected(start: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        up, down = (lambda s: torch.tanh(s @ w) * (s @ w)), (lambda s: torch.exp(s) * s)
+        return (up(down(up(start))) ** 2).sum()
+
+    start, x = RNG.normal(size=(3, 2)) / 4, np.array([[1.0] * 3, [-1.0] * 3, [2.0] * 3])
+    agrees_once(text, ["start", "w"], expected, start=start, x=x, w=np.stack([W, -W]))
+
+
 def test_old_scans_cannot_keep_sequences(weigh: None) -> None:
     text = """(double[N,2] x) => (double l) {
       rows = Scan (x) <num_scan_inputs = 1, body = b (double[2] v) => (double[2] u) {

@@ -76,6 +76,22 @@ def test_an_unchanged_value_that_the_model_returns_stays():
     assert len(loop_of(of).inputs) == 3
 
 
+IDLE = """(float[2] x, int64 n) => (float[2] y) {
+  yes = Constant <value = bool {1}> ()
+  same = Loop (n, yes, x) <body = b (int64 i, bool go, float[2] s)
+      => (bool on, float[2] s) { on = Identity(go) }>
+  y = Neg(same)
+}"""
+
+
+def test_a_loop_that_hands_everything_on_is_none():
+    of = model(IDLE)
+    settle_loops(of)
+    verify(of)
+    assert [node.op_type for node in of.graph.all_nodes()] == ["Constant", "Neg"]
+    check_against_onnxruntime(IDLE)
+
+
 def test_a_body_that_wants_vectors_of_one_gets_them():
     check_against_onnxruntime(VECTOR)
     body = loop_of(prepare(model(VECTOR))).attributes["body"].as_graph()

@@ -48,6 +48,14 @@ def test_an_operator_of_a_domain_that_is_not_imported_is_refused() -> None:
         verify(ir.from_proto(stored))
 
 
+@pytest.mark.parametrize("version", [0, -1, 2**31])
+def test_an_opset_that_cannot_be_is_refused(version: int) -> None:
+    stored = proto("(float[2] x) => (float[2] y) { y = Neg(x) }")
+    stored.opset_import[0].version = version
+    with pytest.raises(GraphError, match=rf"imports opset {version} of 'ai\.onnx'\n  versions"):
+        verify(ir.from_proto(stored))
+
+
 def test_the_long_name_of_onnx_s_domain_is_known() -> None:
     stored = proto("(float[2] x) => (float[2] y) { y = Neg(x) }")
     stored.opset_import[0].domain = "ai.onnx"

@@ -5,7 +5,7 @@ import pytest
 
 from onnxtrain.errors import GraphError
 from onnxtrain.runtime.check import check
-from onnxtrain.runtime.plan import Plan
+from onnxtrain.runtime.plan import Block, Plan, Step
 from runtime.small import plan
 
 CHAIN = "(float[2,2] x) => (float[2,2] w) { y = Neg(x)  z = Abs(y)  w = Sub(y, z) }"
@@ -66,6 +66,70 @@ def test_overwriting_an_input_is_caught() -> None:
         check(broken(CHAIN, "Neg", out="x"))
 
 
+def test_overwriting_an_input_through_a_view_is_caught() -> None:
+    text = "(float[2,2] x) => (float[2,2] y) { t = Transpose(x)  y = Neg(t) }"
+    with pytest.raises(GraphError, match="'Neg_y' overwrites 't', which it does not own"):
+        check(broken(text, "Neg", out="t"))
+
+
+def test_overwriting_what_is_handed_out_in_the_middle_is_caught() -> None:
+    made = broken(CHAIN, "Abs", out=None)
+    first, second, _ = made.block.steps
+    hands_out = dataclasses.replace(first.kernel, special="yield", inplace=())
+    middle = Step(hands_out, "", ("y",), ("y",), ("g",), {}, "Yield")
+    last = dataclasses.replace(second, outputs=("w",), out="y")
+    made.block.steps = [first, middle, last]
+    with pytest.raises(GraphError, match="'Abs_z' overwrites 'y', which it does not own"):
+        check(made)
+
+
+def test_keeping_a_value_that_is_read_later_is_caught() -> None:
+    made = plan(
+        "(float[2] x, float[2] d) => (float[2] y, float[2] z) "
+        "{ g = Neg(d)  y = test.ops.Bump(x, g)  z = Abs(g) }",
+        state=("x",),
+        reuse=False,
+    )
+    (bump,) = (step for step in made.block.steps if step.kernel.op == "Bump")
+    made.block.steps.sort(key=lambda step: step.kernel.op == "Abs")
+    check(made)
+    bump.keywords["taken"] = "True"
+    with pytest.raises(GraphError, match="'Bump_y' keeps 'g', which others read"):
+        check(made)
+
+
+def test_a_body_that_overwrites_what_is_read_outside_is_caught() -> None:
+    made = plan(
+        "(float[2] s, float[2] d) => (float[2] y, float[2] z) "
+        "{ y = Neg(s)  z = test.ops.Bump(s, d) }",
+        state=("s",),
+    )
+    neg, bump, *rest = made.block.steps
+    body = Block("body", (), [bump], bump.written)
+    branch = Step(neg.kernel, "if", (), (), bump.written, {}, "If", nested=(body,))
+    body.steps = [dataclasses.replace(bump, outputs=("inner",))]
+    body.results = ("inner",)
+    made.block.steps = [neg, dataclasses.replace(branch), *rest]
+    check(made)
+    made.block.steps[:2] = made.block.steps[1::-1]
+    with pytest.raises(GraphError, match="'If' overwrites 's_s', read later as"):
+        check(made)
+
+
+def test_overwriting_what_a_step_does_not_read_is_caught() -> None:
+    text = "(float[2,2] x) => (float[2,2] w) { y = Neg(x)  z = Abs(y)  w = MatMul(z, z) }"
+    with pytest.raises(GraphError, match="'Abs_z' overwrites 'z', which is no input for that"):
+        check(broken(text, "Abs", out="z"))
+    with pytest.raises(GraphError, match="'MatMul_w' overwrites 'z', which is no input for that"):
+        check(broken(text, "MatMul", out="z"))
+
+
+def test_overwriting_a_part_of_some_storage_is_caught() -> None:
+    text = "(float[2,2] x) => (float[2,1] z) { y = Neg(x)  a, b = Split<axis=1>(y)  z = Abs(b) }"
+    with pytest.raises(GraphError, match="'Abs_z' overwrites 'b', a part of its storage"):
+        check(broken(text, "Abs", out="b"))
+
+
 def test_freeing_an_input_is_caught() -> None:
     with pytest.raises(GraphError, match=r"'Neg_y' frees \['x'\], which it does not own"):
         check(broken(CHAIN, "Neg", frees=("x",)))
@@ -84,6 +148,28 @@ def test_freeing_a_constant_or_state_is_caught() -> None:
 def test_freeing_a_result_is_caught() -> None:
     with pytest.raises(GraphError, match=r"results \['w'\] were freed or never defined"):
         check(broken(CHAIN, "Sub", frees=("w",)))
+
+
+def test_freeing_what_is_not_there_is_caught() -> None:
+    with pytest.raises(GraphError, match=r"'Abs_z' frees \['w'\], undefined or freed"):
+        check(broken(CHAIN, "Abs", frees=("w",)))
+    made = plan(CHAIN, reuse=False)
+    last = made.block.steps[-1]
+    again = dataclasses.replace(last, outputs=("v",), reads=())
+    made.block.steps.append(dataclasses.replace(again, frees=("y",)))
+    with pytest.raises(GraphError, match=r"'Sub_w' frees \['y'\], undefined or freed"):
+        check(made)
+
+
+@pytest.mark.parametrize("result", ["x", "s_s", "w"])
+def test_a_result_in_storage_of_others_is_caught(result: str) -> None:
+    made = plan(
+        "(float[2] x, float[2] s) => (float[2] v, float[2] w) { v = Add(x, s)  w = Sub(x, s) }",
+        state=("s",),
+    )
+    made.block.results = (result, "w")
+    with pytest.raises(GraphError, match="lies in storage of an input, the state or a result"):
+        check(made)
 
 
 def test_a_mutation_before_the_last_read_is_caught() -> None:

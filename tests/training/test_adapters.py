@@ -61,6 +61,7 @@ def quantised() -> onnx.ModelProto:
     return dense("d = DequantizeLinear(w, s) y = MatMul(x, d)", {"w": codes, "s": np.float32(0.01)})
 
 
+WHOLE = np.random.default_rng(7).integers(-9, 9, (8, 8), dtype=np.int8)
 SQUARE = normal(8, 8, seed=1)
 MERGED = {
     "matmul": dense("y = MatMul(x, w)", {"w": SQUARE}),
@@ -92,6 +93,10 @@ KEPT = {
     "MatMulNBits": packed("MatMulNBits"),
     "MatMulBnb4": packed("MatMulBnb4"),
     "whole numbers": quantised(),
+    "whole numbers behind a cast": dense("f = Cast<to=1>(w) y = MatMul(x, f)", {"w": WHOLE}),
+    "a weight cut to whole numbers": dense(
+        "i = Cast<to=7>(w) f = Cast<to=1>(i) y = Gemm(x, f)", {"w": 9 * SQUARE}
+    ),
     "weight used in another way": model_of(
         "(int64[N] i) => (float[N,9] y) { x = Gather(w, i) t = Transpose(w) y = MatMul(x, t) }",
         {"w": normal(9, 4)},
@@ -233,6 +238,22 @@ def test_running_statistics_stay_as_they_are():
     )
     trainer = trained(model)
     assert trainer.mutable == ["w.lora_A", "w.lora_B"]
+
+
+def test_a_model_with_adapters_takes_no_others(tmp_path: pathlib.Path):
+    trained(quantised()).save(tmp_path / "m.onnx")
+    with pytest.raises(ParameterError, match=r"model has 'w\.lora_A' already\n  train those"):
+        trained(onnx.load(tmp_path / "m.onnx"))
+    again = Trainer(
+        tmp_path / "m.onnx", loss=mean_square, trainable=["*.lora_A", "*.lora_B"], device="cpu"
+    )
+    assert list(again.parameters) == ["w.lora_A", "w.lora_B"]
+
+
+def test_adapters_without_elements_are_refused_with_the_reason():
+    model = model_of("(float[N,8] x) => (float[N,0] y) { y = MatMul(x, w) }", {"w": normal(8, 0)})
+    with pytest.raises(ParameterError, match=r"'w\.lora_B': has no elements$"):
+        trained(model)
 
 
 @pytest.mark.parametrize("opset", [10, 17])

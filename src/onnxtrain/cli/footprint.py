@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 
 from onnxtrain.cli.sizes import Sizes
+from onnxtrain.errors import OptionError
 from onnxtrain.graph.loading.load import ModelLike, load_model
 from onnxtrain.kernels.library import default_registry
 from onnxtrain.runtime.lifetimes import live_bytes
@@ -105,7 +106,13 @@ def _squares(outputs: Mapping[str, torch.Tensor], batch: Mapping[str, Any]) -> t
 
 
 def _set_batch(model: ir.Model, size: int) -> None:
-    """Give the first dimension of the inputs a size where the model leaves it open, in place."""
+    """Give the first dimension of the inputs a size where the model leaves it open, in place.
+
+    Raises:
+        OptionError: if it is larger than a dimension of a model can be.
+    """
+    if size >= 2**63:
+        raise OptionError(f"a batch cannot have {size} samples, dimensions are below 2**63")
     names: set[str] = set()
     for value in model.graph.inputs:
         if value.shape and not isinstance(value.shape[0], int):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import typer
@@ -39,6 +41,7 @@ class Verbs(TyperGroup):
         An ``OnnxTrainError`` exits with 1, a line that cannot be understood with 2. What a function
         of the user raises is told with its place there.
         """
+        _print_anything()
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
@@ -56,6 +59,11 @@ class Verbs(TyperGroup):
                 raise
             _tell(str(error))
             raise typer.Exit(1) from None
+        except MemoryError as error:
+            if self.debug:
+                raise
+            _tell(f"there is not enough memory: {error}\n  make sizes smaller")
+            raise typer.Exit(1) from None
         except Exception as error:
             from onnxtrain.data.calls import place_of
 
@@ -65,6 +73,13 @@ class Verbs(TyperGroup):
             kind = type(error).__name__
             _tell(f"{kind}: {error}\n  {place}\n  add {DEBUG} for the whole trace")
             raise typer.Exit(1) from None
+
+
+def _print_anything() -> None:
+    """Let streams print the number of a character that they cannot show, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _tell(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -12,6 +13,9 @@ from onnxtrain.data.arrays import Arrays
 from onnxtrain.data.columns import Columns, MixedColumnError
 from onnxtrain.data.values import checked, neither
 from onnxtrain.errors import FeedError
+
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
+"""What characters begin with that are written as two."""
 
 
 def read_json_lines(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays:
@@ -49,8 +53,12 @@ def read_json_lines(path: pathlib.Path, ignored: Collection[str] = ()) -> Arrays
 def _row(path: pathlib.Path, line: int, text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
+        if _HALVES.search(text):
+            json.dumps(row, ensure_ascii=False).encode()
     except RecursionError:
         row, reason = None, "has too many lists within lists"
+    except UnicodeEncodeError:
+        row, reason = None, "has half a character, an unpaired surrogate"
     except ValueError as error:
         row, reason = None, f"is no JSON ({error})"
     else:

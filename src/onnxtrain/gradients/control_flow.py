@@ -15,10 +15,12 @@ from onnxtrain.gradients.control_flow_body import (
     produced,
     seed_for,
 )
+from onnxtrain.gradients.control_flow_keep import SEQUENCES_SINCE
 from onnxtrain.gradients.control_flow_optional import without_value
 from onnxtrain.gradients.rules import Grad, Pair, gradient
 from onnxtrain.gradients.sequence import same, zeros_like
 from onnxtrain.graph.builder import Ops
+from onnxtrain.graph.edit import reads
 
 BRANCHES = ("then_branch", "else_branch")
 
@@ -59,12 +61,12 @@ def _kept(
         output = node.outputs[-1]
         output.type = value.type
         for key, branch in branches.items():
-            branch.outputs.append(value if key == name else _nothing(op, branch, value))
+            branch.outputs.append(value if key == name else _nothing(op, node, branch, value))
     output.name = output.name or f"{op.prefix}{value.name}"
     return output
 
 
-def _nothing(op: Ops, branch: ir.Graph, like: ir.Value) -> ir.Value:
+def _nothing(op: Ops, node: ir.Node, branch: ir.Graph, like: ir.Value) -> ir.Value:
     """A value that nobody reads, in the type of another and a shape that fits it."""
     inner = Ops(op.graph, f"{op.prefix}nothing/")
     assert like.dtype is not None
@@ -72,6 +74,8 @@ def _nothing(op: Ops, branch: ir.Graph, like: ir.Value) -> ir.Value:
         empty = without_value(inner, like)
     elif isinstance(like.type, ir.SequenceType):
         empty = inner.SequenceEmpty(dtype=int(like.dtype))
+    elif op.opset < SEQUENCES_SINCE and (told := _sizes(inner, node, like)) is not None:
+        empty = inner.Expand(inner.scalar(0, like), told)
     elif like.shape is None or 0 in like.shape or not like.shape.is_static():
         sizes = [0] if like.shape is None else [d if isinstance(d, int) else 0 for d in like.shape]
         empty = inner.Identity(inner.const(np.zeros(sizes), like.dtype))
@@ -79,6 +83,25 @@ def _nothing(op: Ops, branch: ir.Graph, like: ir.Value) -> ir.Value:
         empty = inner.filled(0, like, like)
     branch.extend(inner.nodes)
     return empty
+
+
+def _sizes(op: Ops, node: ir.Node, like: ir.Value) -> ir.Value | None:
+    """The shape of a value of a branch, if what the If reads tells it.
+
+    Loops that cannot keep sequences stack the value of every iteration, whichever branch ran.
+    """
+    sizes = []
+    known = [value for value in reads(node) if value.shape is not None]
+    for dim in like.shape or [None]:
+        if isinstance(dim, int):
+            sizes.append(op.ints([dim]))
+            continue
+        named = [(v, axis) for v in known for axis, size in enumerate(v.shape or ()) if size == dim]
+        if dim is None or dim.value is None or not named:
+            return None
+        value, axis = named[0]
+        sizes.append(op.slice(op.Shape(value), axis, axis + 1))
+    return op.Concat(*sizes, axis=0)
 
 
 def _branch(

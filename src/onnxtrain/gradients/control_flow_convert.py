@@ -1,4 +1,8 @@
-"""Scan written as Loop: a loop can keep sequences for its backward pass, which a scan cannot."""
+"""Scan written as Loop: a loop can keep sequences for its backward pass, which a scan cannot.
+
+So it is with a branch in its body, of which another one may run in each step: what the others would
+give has no size.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ def keeps_sequences(op: Ops, node: ir.Node, xs: Sequence[ir.Value]) -> bool:
     reached = depends_on(body, [*xs, *(v for v in body.inputs if carries_gradient(v))])
     crossed = [inner for inner in body if not reached.isdisjoint(reads(inner))]
     return any(
-        inner.op_type == "Loop" or any(is_nested(v) for v in (*inner.inputs, *inner.outputs))
+        inner.op_type in ("If", "Loop")
+        or any(is_nested(v) for v in (*inner.inputs, *inner.outputs))
         for inner in deep(crossed)
     )
 

@@ -145,21 +145,24 @@ def _is_unchanged(node: ir.Node, body: ir.Graph, index: int) -> bool:
 
 
 def _without(node: ir.Node, dropped: Sequence[int]) -> None:
-    """Put a Loop in the place of one, without some of its carried values."""
+    """Put a Loop without some of its carried values in the place of one; none if none is left."""
     graph = node.graph
     assert graph is not None
+    kept = [value for i, value in enumerate(node.outputs) if i not in dropped]
+    if not kept:
+        graph.remove(node, safe=True)
+        return
     new = ir.Node(
         node.domain,
         node.op_type,
         [v for i, v in enumerate(node.inputs) if i - _GIVEN not in dropped],
         list(node.attributes.values()),
-        num_outputs=sum(i not in dropped for i in range(len(node.outputs))),
+        num_outputs=len(kept),
         name=node.name,
         doc_string=node.doc_string,
         metadata_props=dict(node.metadata_props),
     )
     graph.insert_before(node, new)
-    kept = [value for i, value in enumerate(node.outputs) if i not in dropped]
     for old, value in zip(kept, new.outputs, strict=True):
         value.name, value.type, value.shape = old.name, old.type, old.shape
         old.replace_all_uses_with(value, replace_graph_outputs=True)

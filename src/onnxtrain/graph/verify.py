@@ -7,6 +7,9 @@ import onnx_ir as ir
 from onnxtrain.errors import GraphError
 from onnxtrain.graph.walk import all_nodes
 
+_LAST = 2**31 - 1
+"""The largest version that ONNX can hold."""
+
 
 def verify(model: ir.Model) -> None:
     """Check that values are defined once and before use, and that opsets are imported.
@@ -15,6 +18,12 @@ def verify(model: ir.Model) -> None:
         GraphError: at the first rule that does not hold.
     """
     imports = model.graph.opset_imports
+    for domain, version in imports.items():
+        if not (domain in ("", "ai.onnx")) <= version <= _LAST:
+            raise GraphError(
+                f"the model imports opset {version} of '{domain or 'ai.onnx'}'\n"
+                "  versions are numbers from 1 on: write the one that it was exported with"
+            )
     functions = {(f.domain, f.name) for f in model.functions.values()}
     for node in all_nodes(model.graph):
         if node.domain in imports or (node.domain, node.op_type) in functions:

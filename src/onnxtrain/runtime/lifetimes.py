@@ -10,6 +10,9 @@ from onnxtrain.graph.bindings import same_shape
 from onnxtrain.runtime import copies
 from onnxtrain.runtime.plan import Block, Step
 
+UNREAD = "_"
+"""The local of results that nobody reads."""
+
 
 class Storages:
     """Which names may share storage: sets joined by the ``view`` facts of kernels.
@@ -126,7 +129,7 @@ def assign(
     last = _last_reads(block)
     storages = storages or Storages(block)
     final = _last_by_storage(last, storages)
-    kept = {storages.root(name) for name in fixed | _seen_outside(block)}
+    kept = {storages.root(name) for name in fixed | seen_outside(block)}
     for index, step in enumerate(block.steps):
         for nested in step.nested:
             assign(nested, fixed | nested.captured() | set(nested.parameters), values, reuse=reuse)
@@ -141,7 +144,7 @@ def assign(
         step.frees = tuple(sorted(frees))
         spare = step.kernel.outputs > len(step.outputs) or None in step.outputs
         if spare and any(step.outputs):
-            step.frees += ("_",)
+            step.frees += (UNREAD,)
 
 
 def _is_handed_over(
@@ -165,7 +168,7 @@ def _is_handed_over(
     return dying and all(name in state for name in overwritten)
 
 
-def _seen_outside(block: Block) -> set[str]:
+def seen_outside(block: Block) -> set[str]:
     """Names whose storage others hold: what a step hands out in its middle, and gets back."""
     yields = [step for step in block.steps if step.kernel.special == "yield"]
     return {name for step in yields for name in (*step.reads, *step.outputs) if name}

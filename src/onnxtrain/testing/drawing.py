@@ -85,7 +85,8 @@ def draw(
         rng: Where numbers come from.
 
     Raises:
-        FeedError: if the input is no tensor of numbers or text, or its rank is not known.
+        FeedError: if the input is no tensor of numbers or text, its rank is not known, or it does
+            not fit into memory.
     """
     known = isinstance(value.type, ir.TensorType) and value.shape is not None
     if not known or value.dtype not in FLOATS | INTEGERS | BOOL | TEXT:
@@ -96,6 +97,16 @@ def draw(
     assert value.dtype is not None
     size_of = sizes if callable(sizes) else sizes.__getitem__
     dims = [d if isinstance(d, int) else size_of(d) for d in _dims(value)]
+    try:
+        return _drawn(value, dims, rng)
+    except (MemoryError, ValueError) as error:
+        raise FeedError(
+            f"cannot make up input '{value.name}' of {type_string(value.type)} {dims}: {error}"
+        ) from error
+
+
+def _drawn(value: ir.Value, dims: list[int], rng: np.random.Generator) -> Array:
+    assert value.dtype is not None
     if value.dtype in TEXT:
         return rng.choice(np.array(_WORDS, object), dims)
     chosen = _constants(value)
@@ -104,7 +115,7 @@ def draw(
     if chosen:
         numbers = np.full(dims, chosen[0])
     elif rows is not None:
-        numbers = rng.integers(0, rows, dims)
+        numbers = rng.integers(0, max(rows, 1), dims)
     elif value.dtype in FLOATS:
         numbers = rng.normal(size=dims)
     else:

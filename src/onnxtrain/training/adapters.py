@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxtrain.errors import CheckpointError
+from onnxtrain.errors import CheckpointError, ParameterError
 from onnxtrain.formats.adapter import read_adapter, write_adapter
 from onnxtrain.formats.models import save_model, save_trained, trained_model
 from onnxtrain.graph.loading.load import Source
@@ -39,6 +39,9 @@ class Adapters:
         config: Rank, factor and layers.
         seed: Seed of the first values; None for new ones each time.
 
+    Raises:
+        ParameterError: if no layer can take one, or the model has adapters already.
+
     Attributes:
         model: A copy of the model with the adapters in it, for training.
         first: The values that the adapters begin with.
@@ -50,6 +53,7 @@ class Adapters:
         self.model = source.model.clone()
         self._layers = find_layers(self.model, config.targets)
         values = initial_values(self._layers, config.rank, seed)
+        _refuse_others(self.model, values)
         self._names = list(values)
         self.first = values
         attach(self.model, self._layers, values, scale=config.scale, dropout=config.dropout)
@@ -153,6 +157,20 @@ def config_of(source: Source, path: str | os.PathLike[str]) -> LoraConfig:
     axis = 1 if layer.layout is Layout.RIGHT else 0
     groups = layer.sites[0].groups if layer.layout is Layout.CONV else 1
     return LoraConfig(rank=tensors[layer.a].shape[axis] // groups, targets=targets)
+
+
+def _refuse_others(model: ir.Model, names: Collection[str]) -> None:
+    """Refuse a model that has adapters where new ones would go.
+
+    Raises:
+        ParameterError: if it has tensors of their names.
+    """
+    if there := [name for name in names if name in model.graph.initializers]:
+        raise ParameterError(
+            f"no adapters can be added: the model has '{there[0]}' already\n"
+            f"  train those that it has, as trainable '*{A_SUFFIX}' and '*{B_SUFFIX}', or give the "
+            "model from before them"
+        )
 
 
 def _check_layers(path: str | os.PathLike[str], tensors: Arrays, own: Sequence[str]) -> None:

@@ -46,6 +46,8 @@ class LoraConfig:
             raise OptionError(f"the rank of an adapter is a whole number, not {self.rank!r}")
         if self.rank < 1:
             raise OptionError(f"the rank of an adapter is at least 1, not {self.rank}")
+        if self.rank >= 2**31:
+            raise OptionError(f"the rank of an adapter is below 2**31, not {self.rank}")
         alpha = 1.0 if self.alpha is None else self.alpha
         if not _is(alpha, Real) or not (alpha and math.isfinite(alpha)):
             raise OptionError(f"the alpha of an adapter is a number and not 0, not {alpha!r}")

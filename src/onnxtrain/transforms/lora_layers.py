@@ -230,7 +230,8 @@ def _operand(value: ir.Value | None) -> Operand | None:
         return None
     tensor = _tensor(value)
     if tensor is not None:
-        return Operand(value, tuple(tensor.shape.numpy()), tensor.dtype)
+        whole = tensor.dtype not in FLOATS
+        return Operand(value, tuple(tensor.shape.numpy()), tensor.dtype, quantised=whole)
     node = value.producer()
     inner = None if node is None or not node.inputs else _operand(node.inputs[0])
     if node is None or inner is None:
@@ -244,7 +245,10 @@ def _operand(value: ir.Value | None) -> Operand | None:
     if node.op_type == "Identity":
         return inner
     if node.op_type == "Cast":
-        return dataclasses.replace(inner, dtype=DataType(node.attributes["to"].as_int()))
+        dtype = DataType(node.attributes["to"].as_int())
+        return dataclasses.replace(
+            inner, dtype=dtype, quantised=inner.quantised or dtype not in FLOATS
+        )
     if node.op_type == "Transpose" and len(inner.shape) == 2:
         perm = node.attributes.get_ints("perm", [1, 0])
         return _turned(inner) if list(perm) == [1, 0] else inner

@@ -88,6 +88,19 @@ def test_results_are_the_same_bit_for_bit(model: onnx.ModelProto, way: str) -> N
     assert again(graph_of(trainer(model, way)))
 
 
+@pytest.mark.parametrize("way", [CHEAP, LAYERS])
+def test_a_dropout_of_data_has_no_mask_to_be_computed_again_with(way: str) -> None:
+    model = parsed(
+        "d = Dropout<seed = 3>(x, ratio, on) h = MatMul(d, w) s = Sigmoid(h) y = MatMul(s, last)",
+        {"w": drawn(WIDTH, WIDTH), "last": drawn(WIDTH, 3)},
+        **ON,
+    )
+    losses, weights = trained(model, None)
+    found, others = trained(model, way)
+    assert found == losses
+    assert all(np.array_equal(weights[name], others[name]) for name in weights)
+
+
 def test_what_is_cheap_is_computed_again_where_that_keeps_less() -> None:
     """The gradient of Gelu reads what it is of, and the product behind it the result.
 

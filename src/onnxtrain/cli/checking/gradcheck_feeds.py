@@ -14,7 +14,10 @@ from onnxtrain.data.arrays import LABELS
 from onnxtrain.errors import FeedError
 from onnxtrain.runtime.session import InferenceSession
 from onnxtrain.testing.drawing import draw, draw_feeds
-from onnxtrain.types import type_string
+from onnxtrain.types import TEXT, type_string
+
+_WORDS = "OSUcmM"
+"""Kinds of arrays whose values are no numbers as models have them."""
 
 
 def feeds_for(
@@ -69,6 +72,11 @@ def _fitting(value: ir.Value, array: Array) -> Array:
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         raise FeedError(
             f"input '{value.name}' is {type_string(value.type)}; it cannot be fed from a file"
+        )
+    if array.dtype.kind in _WORDS and value.dtype not in TEXT:
+        raise FeedError(
+            f"input '{value.name}' is {type_string(value.type)}, its array in the file has type "
+            f"{array.dtype}\n  replace what is no number by numbers"
         )
     made = array.astype(value.dtype.numpy())
     if made.dtype.kind != "f" and not np.array_equal(made, array):

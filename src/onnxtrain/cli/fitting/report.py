@@ -61,7 +61,7 @@ def write(path: pathlib.Path, asked: Run, loop: Loop) -> None:
         f"</title><style>{STYLE}</style></head><body><h1>{_safe(title)}</h1>"
         f"{''.join(sections)}</body></html>\n"
     )
-    atomic_write(path, page.encode())
+    atomic_write(path, page.encode(errors="backslashreplace"))
 
 
 def _safe(text: object) -> str:

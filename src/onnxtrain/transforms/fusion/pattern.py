@@ -63,6 +63,7 @@ def apply(graph: ir.Graph, pattern: Pattern, report: Report) -> None:
         try:
             found = pattern.match(node)
             if found is not None:
+                _refuse_others(graph, found)
                 _refuse_readers(found)
         except Refusal as refusal:
             report.missed.append(Missed(pattern.name, str(node.name), str(refusal)))
@@ -70,6 +71,13 @@ def apply(graph: ir.Graph, pattern: Pattern, report: Report) -> None:
         if found is not None:
             replaced = tuple(str(one.name) for one in found.nodes)
             report.fused.append(Fused(pattern.name, _replace(graph, found), replaced))
+
+
+def _refuse_others(graph: ir.Graph, found: Match) -> None:
+    """Some of the nodes are in the body of another node, or outside of this one."""
+    for node in found.nodes:
+        if node.graph is not graph:
+            raise Refusal(f"node '{node.name}' ({node.op_type}) is in another graph")
 
 
 def _refuse_readers(found: Match) -> None:

@@ -39,9 +39,12 @@ def changes_precision(node: ir.Node) -> bool:
 
 
 def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """The one node that reads a value, if it is one of these operators of ONNX."""
+    """The one node that reads a value, if it is one of these operators of ONNX.
+
+    None if it is in the body of another node, which may run it many times, or not at all.
+    """
     readers = [node for node, _ in value.uses()]
-    if len(set(readers)) != 1 or value.is_graph_output():
+    if len(set(readers)) != 1 or value.is_graph_output() or readers[0].graph is not value.graph:
         return None
     return readers[0] if is_op(readers[0], *op_types) else None
 

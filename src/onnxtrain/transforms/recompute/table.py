@@ -104,7 +104,8 @@ def _stand_in(value: ir.Value) -> Twin | None:
     if node is None or value is not node.outputs[0]:
         return None
     kind, others = (node.domain, node.op_type), node.outputs[1:]
-    if kind == (ONNX, "Dropout") and len(node.inputs) == 3 and all(v.name for v in others):
+    masked = len(others) == 1 and bool(others[0].name)
+    if kind == (ONNX, "Dropout") and len(node.inputs) == 3 and masked:
         data, *settings = node.inputs
         return Twin(MS, "DropoutGrad", [data, *others, *settings], [])
     if kind in _NORMALIZED and len(others) == 4 and all(v.name for v in others[2:]):

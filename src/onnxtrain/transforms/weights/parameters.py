@@ -386,9 +386,10 @@ def _matches(pattern: str, decisions: Sequence[Decision], graph: ir.Graph) -> li
     if weights := [d for d in found if d.trained]:
         return weights
     if found:
+        cure = "\n  give the full name of a constant to train it"
         raise ParameterError(
-            f"no weight matches '{pattern}', only constants do{_why_not(found)}\n"
-            "  give the full name of a constant to train it"
+            f"no weight matches '{pattern}', only constants do{_why_not(found)}"
+            f"{cure if any(d.possible for d in found) else ''}"
         )
     if pattern in graph.initializers and graph.initializers[pattern].dtype is not None:
         dtype = dtype_name(graph.initializers[pattern].dtype)  # type: ignore[arg-type]
