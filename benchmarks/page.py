@@ -123,6 +123,7 @@ STEPS = {
     "model": "model",
     "onnxtrain ms": "onnxtrain ms",
     "torch eager ms": "torch eager ms",
+    "torch.compile ms": "torch.compile ms",
     "onnxruntime-training ms": "reference ms",
 }
 FORWARD = {
