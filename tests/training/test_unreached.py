@@ -51,6 +51,15 @@ def test_the_weights_of_an_output_that_the_loss_does_not_take():
     assert told(two_heads(), outputs=["y"]) == []  # the user left the other one out
 
 
+def test_the_same_of_weights_that_are_stored_as_whole_numbers():
+    body = """(float[N,4] x) => (float[N,3] y, float[N,2] z) {
+        h = Tanh(x)  y = MatMul(h, w)  v = DequantizeLinear(steps, scale)  z = MatMul(h, v)
+    }"""
+    steps = np.arange(8, dtype=np.int8).reshape(4, 2)
+    (text,) = told(model_of(body, {"w": normal(4, 3), "steps": steps, "scale": np.float32(0.1)}))
+    assert text.startswith("weights that no gradient of the loss reaches are not trained: 'steps'")
+
+
 def test_weights_of_which_only_indices_are_made():
     (text,) = told(routed())
     assert "not trained: 'gate'\n" in text

@@ -20,6 +20,7 @@ WEIGHTS = {
     "z": Z,
     "conv": RNG.integers(-90, 90, (3, 2, 3, 3)).astype(np.int8),
     "conv_s": np.array([0.01, 0.02, 0.015], np.float32),
+    "fine_s": np.array([0.002, 0.001, 0.003], np.float32),
     "conv_z": np.zeros(3, np.int8),
     "conv_b": np.array([300, -200, 100], np.int32),
     "dense": RNG.integers(-90, 90, (12, 4)).astype(np.int8),
@@ -33,6 +34,8 @@ WEIGHTS = {
     "dense_s": np.float32(0.01),
     "dense_z": np.int8(0),
     "flat": np.array([1, -1], np.int64),
+    "pads": np.array([0, 0, 0, 0, 0, 0, 1, 1], np.int64),
+    "twice": np.array([1, 1, 1, 2], np.int64),
 }
 Q = ["s", "z"]
 LINEAR = [
@@ -69,8 +72,19 @@ GEMM = [
     ("com.microsoft", "QGemm", ["fq", *Q, "tall", "tall_s", "tall_z", "tall_b", *Q], ["m"]),
     ("", "DequantizeLinear", ["m", *Q], ["y"]),
 ]
+MOVED = [
+    ("", "QuantizeLinear", ["x", *Q], ["xq"]),
+    ("", "QLinearConv", ["xq", *Q, "conv", "fine_s", "conv_z", *Q, "conv_b"], ["c"]),
+    ("", "MaxPool", ["c"], ["p"]),
+    ("", "Pad", ["p", "pads", "z"], ["d"]),
+    ("", "Concat", ["c", "d"], ["k"]),
+    ("", "Tile", ["k", "twice"], ["t"]),
+    ("", "DequantizeLinear", ["t", *Q], ["y"]),
+]
+"""Parts of other sizes are put together as whole numbers, as TensorFlow Lite does it."""
 OPTIONS = {
     "Cast": {"to": 1},
+    "Concat": {"axis": 1},
     "MaxPool": {"kernel_shape": [2, 2]},
     "QGemm": {"transB": 1, "alpha": 0.5},
     "QLinearAveragePool": {"kernel_shape": [3, 1]},
@@ -112,8 +126,9 @@ def _squares(outputs: dict[str, torch.Tensor], batch: object) -> torch.Tensor:
         (DYNAMIC, 11, {"wide"}),
         (FUSED, 11, {"wide", "top", "bias"}),
         (GEMM, 13, {"tall", "tall_b"}),
+        (MOVED, 13, {"conv", "conv_b"}),
     ],
-    ids=["linear", "old", "dynamic", "fused", "gemm"],
+    ids=["linear", "old", "dynamic", "fused", "gemm", "moved"],
 )
 def test_whole_numbers_are_trained_and_written_back(rows, opset, trained, tmp_path):
     model = _model(rows, opset)
@@ -138,6 +153,16 @@ def test_numbers_are_moved_as_real_ones():
     types = {v.name: v.dtype for node in graph for v in node.outputs}
     assert all(types[node.inputs[0].name] == 1 for node in graph if node.op_type == "Reshape")
     assert not any(node.op_type.startswith("QLinear") for node in graph)
+
+
+def test_what_a_pad_fills_in_is_a_whole_number_of_steps():
+    rows = [(d, op, g[:2] if op == "Pad" else g, made) for d, op, g, made in MOVED]
+    model = _model(rows, 13)
+    trainer = Trainer(model, loss=_squares, device="cpu")
+    assert set(trainer.parameters) == {"conv", "conv_b"}
+    want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, X)[0]
+    np.testing.assert_allclose(trainer.predict(X)["y"].numpy(), want, rtol=1e-5, atol=1e-5)
+    assert float(want[0, 3, 2, 2]) == pytest.approx(-128 * S)
 
 
 @pytest.mark.parametrize(("axis", "kept"), [(-1, 0), (3, 0), (1, 1), (2, 1)])

@@ -21,11 +21,14 @@ from onnxtrain.types import INTEGERS, MS, ONNX
 
 _MOVERS = frozenset(
     {
-        *("DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice"),
-        *("SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"),
+        *("DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile"),
+        *("Transpose", "Unsqueeze"),
     }
 )
-"""Operators that give the same for steps and for what they stand for."""
+"""Operators that give the same for steps and for what they stand for, of their first input."""
+_ALL_MOVED, _FILLED = "Concat", "Pad"
+"""One that does so with all of its inputs, and one with the first and what it fills in."""
 _AXES_SINCE = 13
 """Opset from which a DequantizeLinear may have a scale for each channel."""
 
@@ -53,14 +56,27 @@ class _Around:
         before = value.producer()
         alone = _size(scale) == 1
         if alone and before is not None and _moves(before):
-            moved = self.real((before.inputs[0], scale, zero))
             move: Emit = getattr(self.op, before.op_type)
-            return move(moved, *before.inputs[1:], **forwarded(before))
+            return move(*self._moved(before, scale, zero), **forwarded(before))
         given = [value, self.plain(scale), None if zero is None else self.plain(zero)]
         if alone:
             return self.op.DequantizeLinear(*given)
         domain = ONNX if self.op.opset >= _AXES_SINCE else MS
         return self.op.DequantizeLinear(*given, axis=axis, _domain=domain)
+
+    def _moved(
+        self, node: ir.Node, scale: ir.Value, zero: ir.Value | None
+    ) -> list[ir.Value | None]:
+        """Inputs of a node that moves whole numbers, as it moves real ones."""
+        first, *rest = node.inputs
+        if node.op_type == _ALL_MOVED:
+            return [self.real((value, scale, zero)) for value in node.inputs]
+        if node.op_type == _FILLED:
+            assert first is not None and first.dtype is not None
+            filled = rest[1] if len(rest) > 1 else None
+            filled = filled or self.op.const(np.zeros(()), first.dtype)
+            rest[1:2] = [self.real((filled, scale, zero))]
+        return [self.real((first, scale, zero)), *rest]
 
     def plain(self, value: ir.Value) -> ir.Value:
         """A constant of one number with no axes, of several with one; others as they are."""
@@ -123,7 +139,9 @@ def _size(value: ir.Value) -> int | None:
 
 
 def _moves(node: ir.Node) -> bool:
-    return node.domain == ONNX and node.op_type in _MOVERS and len(node.outputs) == 1
+    """Whether a node only moves numbers; in a Pad of old opsets the fill is an attribute."""
+    known = {*_MOVERS, _ALL_MOVED, *([_FILLED] if len(node.inputs) > 1 else [])}
+    return node.domain == ONNX and node.op_type in known and len(node.outputs) == 1
 
 
 def _scales_known(at: _Around, *indices: int) -> bool:

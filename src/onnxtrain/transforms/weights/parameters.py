@@ -252,7 +252,8 @@ def _decision(
     if reached and not elements:
         return Decision(name, False, "has no elements", elements, possible=False)
     made = Decision(name, False, UNREACHED, elements, possible=False)
-    if not reached and (not elements or not _is_of_layer(value)):
+    values = [value] if form is None else [node.outputs[0] for node in form.nodes]
+    if not reached and (not elements or not any(map(_is_of_layer, values))):
         return made
     weighed = _weighed(value, tensor, turning, counted, form, told)
     return weighed if reached else dataclasses.replace(made, lost=weighed.trained)
