@@ -61,12 +61,20 @@ def split_training(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> list[Grad]:
 def _joined(op: Ops, node: ir.Node, dys: Sequence[Grad]) -> ir.Value:
     x = node.inputs[0]
     assert x is not None and x.dtype is not None
+    axis = axis_in(x, attribute(node, "axis", 0))
+    sizes = [_size(value, axis) for value in node.outputs]
     pieces = []
     for index, dy in enumerate(dys):
         if dy is None:
-            piece = output_of(node, index, f"_part{index}", x.dtype)
-            dy = op.filled(0, shape_of=piece, like=x)
+            equal = [d for d, size in zip(dys, sizes, strict=True) if size == sizes[index]]
+            like = next((d for d in equal if d is not None and sizes[index] is not None), None)
+            like = like or output_of(node, index, f"_part{index}", x.dtype)
+            dy = op.filled(0, shape_of=like, like=x)
         pieces.append(dy)
-    if len(pieces) == 1:
-        return pieces[0]
-    return op.Concat(*pieces, axis=axis_in(x, attribute(node, "axis", 0)))
+    return pieces[0] if len(pieces) == 1 else op.Concat(*pieces, axis=axis)
+
+
+def _size(value: ir.Value, axis: int) -> int | None:
+    """How much a piece has of what is split; other axes are those of all pieces."""
+    size = None if value.shape is None else value.shape[axis]
+    return size if isinstance(size, int) else None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from onnxtrain.graph.counted import count_iterations
 from onnxtrain.graph.edit import declare_constant, is_used, unique_name
 from onnxtrain.graph.walk import all_nodes
 from onnxtrain.types import ONNX
@@ -29,7 +30,9 @@ def settle_loops(model: ir.Model) -> None:
             for value in body.inputs[:_GIVEN]:
                 _make_scalar(value, body)
             _undo_assignments(body)
-            _capture_unchanged(node, body)
+            settled = _capture_unchanged(node, body)
+            if settled is not None:
+                count_iterations(settled, body)
 
 
 def _make_scalar(value: ir.Value, body: ir.Graph) -> None:
@@ -120,11 +123,11 @@ def _remove_unused(body: ir.Graph, node: ir.Node | None) -> None:
         node = maker if maker is not None and maker.graph is body else None
 
 
-def _capture_unchanged(node: ir.Node, body: ir.Graph) -> None:
-    """Take carried values that the body returns as they came off the list."""
+def _capture_unchanged(node: ir.Node, body: ir.Graph) -> ir.Node | None:
+    """Take carried values that the body returns as they came off the list; gives the Loop then."""
     unchanged = [i for i in range(len(node.inputs) - _GIVEN) if _is_unchanged(node, body, i)]
     if not unchanged:
-        return
+        return node
     for index in reversed(unchanged):
         initial, carried = node.inputs[_GIVEN + index], body.inputs[_GIVEN + index]
         assert initial is not None
@@ -133,7 +136,7 @@ def _capture_unchanged(node: ir.Node, body: ir.Graph) -> None:
         carried.replace_all_uses_with(initial)
         if index < len(node.outputs):
             node.outputs[index].replace_all_uses_with(initial)
-    _without(node, unchanged)
+    return _without(node, unchanged)
 
 
 def _is_unchanged(node: ir.Node, body: ir.Graph, index: int) -> bool:
@@ -144,14 +147,14 @@ def _is_unchanged(node: ir.Node, body: ir.Graph, index: int) -> bool:
     return not returned and sum(output is carried for output in body.outputs) == 1
 
 
-def _without(node: ir.Node, dropped: Sequence[int]) -> None:
+def _without(node: ir.Node, dropped: Sequence[int]) -> ir.Node | None:
     """Put a Loop without some of its carried values in the place of one; none if none is left."""
     graph = node.graph
     assert graph is not None
     kept = [value for i, value in enumerate(node.outputs) if i not in dropped]
     if not kept:
         graph.remove(node, safe=True)
-        return
+        return None
     new = ir.Node(
         node.domain,
         node.op_type,
@@ -167,3 +170,4 @@ def _without(node: ir.Node, dropped: Sequence[int]) -> None:
         value.name, value.type, value.shape = old.name, old.type, old.shape
         old.replace_all_uses_with(value, replace_graph_outputs=True)
     graph.remove(node, safe=True)
+    return new

@@ -47,6 +47,11 @@ def model(nodes: str, outputs: str = "double[3,4] y", inputs: str = "double[3,4]
         "a = Identity(x) b = Cast<to=11>(a) s = Shape(x) c = Expand(b, s) "
         "d = Transpose<perm=[0,1]>(c) y = Relu(d)",
         "a = Max(two) b = Min(three, two, a) c = Max(a, three, b) y = Mul(x, c)",
+        "a = Shape(x) b = ReduceProd(a) c = ReduceMax<keepdims=0>(a) d = ReduceMin(a, zero) "
+        "e = ReduceSum(a) f = Concat<axis=0>(d, minus) y = Reshape(x, f)",
+        "a = Less(two, three) b = GreaterOrEqual(two, three) c = Equal(n, i) d = Or(a, b) "
+        "e = LessOrEqual(n, i) f = Greater(n, o) g = And(d, f) h = Or(c, e) k = Or(g, h) "
+        "m = Cast<to=11>(k) y = Mul(x, m)",
     ],
 )
 def test_results_stay_the_same(nodes: str) -> None:
@@ -58,6 +63,21 @@ def test_results_stay_the_same(nodes: str) -> None:
 def test_numbers_are_folded_to_the_end() -> None:
     result = model("a = Mul(two, three) b = Sqrt(a) c = Neg(b) d = Div(c, two) y = Mul(x, d)")
     assert result.ops == ["Mul"]
+
+
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [("ReduceProd(a)", 12), ("ReduceMax(a, zero)", 4), ("ReduceMin(a)", 3), ("ReduceSum(a)", 7)],
+)
+def test_sizes_are_reduced(call: str, size: int) -> None:
+    result = model(f"a = Shape(x) b = {call} c = ConstantOfShape(b) y = Identity(c)", "float[k] y")
+    assert [n.op_type for n in result.after.graph.node if "Reduce" in n.op_type] == []
+    assert run(result.after, {"x": X})[0].shape == (size,)
+
+
+def test_real_numbers_are_added_up_by_the_run() -> None:
+    result = model("a = ReduceSum(two) y = Mul(x, a)")
+    assert result.ops == ["ReduceSum", "Mul"]
 
 
 @pytest.mark.parametrize("call", ["Neg(weight)", "Add(weight, two)", "Transpose(weight)"])

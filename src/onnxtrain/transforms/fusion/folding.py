@@ -27,6 +27,11 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "And": np.logical_and,
     "Div": np.divide,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
     "Max": lambda *parts: functools.reduce(np.maximum, parts),
     "Min": lambda *parts: functools.reduce(np.minimum, parts),
     "Mul": np.multiply,
@@ -83,7 +88,24 @@ def _unsqueeze(node: ir.Node, data: Array, *axes: Array) -> Array | None:
     return np.expand_dims(data, tuple(axes[0].tolist())) if axes else None
 
 
+def _reduced(node: ir.Node, data: Array, *axes: Array) -> Array | None:
+    """Whole numbers: real ones would be added in another order."""
+    given = node.attributes.get_ints("axes", None) if not axes else axes[0].tolist()
+    nothing = not given and node.attributes.get_int("noop_with_empty_axes", False)
+    if not np.issubdtype(data.dtype, np.integer) or nothing or not data.size:
+        return None
+    along, kept = tuple(given) if given else None, bool(node.attributes.get_int("keepdims", 1))
+    return np.asarray(_REDUCTIONS[node.op_type](data, axis=along, keepdims=kept))
+
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+    "ReduceProd": np.prod,
+    "ReduceSum": np.sum,
+}
 _MOVES: dict[str, Callable[..., Array | None]] = {
+    **dict.fromkeys(_REDUCTIONS, _reduced),
     "Cast": lambda node, x: x,
     "Concat": _concat,
     "Expand": lambda node, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
@@ -95,7 +117,7 @@ _MOVES: dict[str, Callable[..., Array | None]] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
-"""Operators that move numbers, by the node and its inputs."""
+"""Operators that move numbers or count, by the node and its inputs."""
 
 
 def fold(graph: ir.Graph) -> None:
