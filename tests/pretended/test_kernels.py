@@ -1,0 +1,66 @@
+"""Kernels of a pretended GPU compute what torch computes on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pretended.kernels import KERNELS
+
+SCALE = 0.3
+CASES = [("cudnn", 1), ("flash", 1), ("efficient", 1), ("cudnn", 3)]
+"""Kinds of attention, and how many heads of queries share one of keys."""
+
+
+def called(
+    kind: str, leaves: list[Tensor], dy: Tensor, bias: Tensor | None, causal: bool
+) -> tuple[Any, ...]:
+    """Result, logsumexp and gradients, with arguments in the order of torch's schemas."""
+    name, option = f"_scaled_dot_product_{kind}_attention", {"scale": SCALE}
+    first = () if kind == "flash" else (bias, True)
+    y, sums, *_ = KERNELS[name](*leaves, *first, 0.0, causal, **option)
+    backward = getattr(torch.ops.aten, f"{name}_backward").default
+    values = {"attn_bias": bias, "dropout_p": 0.0, "is_causal": causal}
+    values |= {"grad_out": dy, "grad_out_": dy, "grad_input_mask": [True, True, True, False]}
+    values |= dict(zip(("query", "key", "value"), leaves, strict=True))
+    given = [values.get(a.name) for a in backward._schema.arguments if not a.kwarg_only]
+    return y, sums, *KERNELS[f"{name}_backward"](*given, **option)[:3]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind, shared", CASES)
+def test_attention(kind: str, shared: int, causal: bool) -> None:
+    torch.manual_seed(0)
+    shapes = [(2, 6, 7, 8), (2, 6 // shared, 7, 8), (2, 6 // shared, 7, 8), (2, 6, 7, 8)]
+    *leaves, dy = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
+    bias = None if kind == "flash" or causal else torch.randn(2, 6, 7, 7, dtype=torch.float64)
+    for leaf in leaves:
+        leaf.requires_grad_()
+    y = functional.scaled_dot_product_attention(
+        *leaves, bias, is_causal=causal, scale=SCALE, enable_gqa=True
+    )
+    own = [leaf.detach() for leaf in leaves]
+    found, sums, *gradients = called(kind, own, dy, bias, causal)
+    torch.testing.assert_close(found, y.detach())
+    for one, other in zip(gradients, torch.autograd.grad(y, leaves, dy), strict=True):
+        torch.testing.assert_close(one, other)
+    assert sums.dtype is torch.float32 and sums.flatten(2).shape[2] in (7, 32)
+
+
+def test_softmax_of_16_bits_has_32() -> None:
+    x = torch.randn(4, 5, dtype=torch.bfloat16)
+    for name, plain in (("_softmax", torch.softmax), ("_log_softmax", torch.log_softmax)):
+        assert torch.equal(KERNELS[name](x, 1, True), plain(x.float(), 1))
+
+
+def test_layers_of_16_bits_have_statistics_of_32() -> None:
+    x, w = torch.randn(4, 5, dtype=torch.bfloat16), torch.ones(5, dtype=torch.bfloat16)
+    y, mean, scale = KERNELS["native_layer_norm"](x, [5], w, None, 1e-5)
+    assert (y.dtype, mean.dtype, scale.dtype) == (x.dtype, torch.float32, torch.float32)
+    given = (y, x, [5], mean, scale, w, None, [True, True, False])
+    dx, dw, db = KERNELS["native_layer_norm_backward"](*given)
+    assert dx.dtype == dw.dtype == x.dtype and db is None
