@@ -139,29 +139,29 @@ def _softmax(op: Callable[..., Tensor], x: Tensor, dim: int, to_float: bool) -> 
     return op(x.float() if to_float else x, dim, False)
 
 
-def _in_float(op: Callable[..., Any], first: int, *args: Any) -> Any:
+def _in_float(op: Callable[..., Any], narrow: int, *args: Any) -> Any:
     """A GPU computes layers of 16 bits in 32, statistics too; so many results have 16 again."""
     dtype = args[0].dtype
     if dtype not in HALVES:
         return op(*args)
     wide = [a.float() if isinstance(a, Tensor) else a for a in args]
     results = op(*wide)
-    narrow = [r if r is None else r.to(dtype) for r in results[:first]]
-    return *narrow, *results[first:]
+    return *(r if r is None else r.to(dtype) for r in results[:narrow]), *results[narrow:]
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "_scaled_dot_product_cudnn_attention": _cudnn,
-    "_scaled_dot_product_cudnn_attention_backward": _cudnn_backward,
-    "_scaled_dot_product_flash_attention": _flash,
-    "_scaled_dot_product_flash_attention_backward": _flash_backward,
-    "_scaled_dot_product_efficient_attention": _efficient,
-    "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
-    "_softmax": functools.partial(_softmax, _aten._softmax.default),
-    "_log_softmax": functools.partial(_softmax, _aten._log_softmax.default),
-    "native_layer_norm": functools.partial(_in_float, _aten.native_layer_norm.default, 1),
-    "native_layer_norm_backward": functools.partial(
-        _in_float, _aten.native_layer_norm_backward.default, 3
-    ),
+KERNELS: dict[Any, Callable[..., Any]] = {
+    _aten._scaled_dot_product_cudnn_attention.default: _cudnn,
+    _aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_backward,
+    _aten._scaled_dot_product_flash_attention.default: _flash,
+    _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _aten._scaled_dot_product_efficient_attention.default: _efficient,
+    _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
 }
-"""By the names of operators."""
+"""By operator."""
+for _op in (_aten._softmax.default, _aten._log_softmax.default):
+    KERNELS[_op] = functools.partial(_softmax, _op)
+for _op, _narrow in (
+    (_aten.native_layer_norm.default, 1),
+    (_aten.native_layer_norm_backward.default, 3),
+):
+    KERNELS[_op] = functools.partial(_in_float, _op, _narrow)

@@ -8,7 +8,7 @@ import pytest
 
 LIMITS = {
     "attention": "dropout inside of torch's own attention draws numbers that only a GPU draws",
-    "kernels": "torch has this operator for a GPU alone (those of cuDNN, fused recurrent cells)",
+    "kernels": "torch has no kernel of this operator, or of this type, for a CPU (cuDNN's)",
     "memory": "the memory of a device has no size here, and nobody counts it",
     "pinned": "memory of the host is never pinned, and no copy is under way while others run",
     "processes": "other processes pretend nothing",

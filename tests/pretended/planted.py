@@ -43,6 +43,10 @@ def test_skipped_kernels() -> None:
     torch.ops.aten.cudnn_convolution(x, x, [0, 0], [1, 1], [1, 1], 1, False, False, False)
 
 
+def test_skipped_kernels_of_a_type() -> None:
+    torch.nn.functional.avg_pool3d(torch.ones(1, 2, 2, 2, device="cuda").bfloat16(), 2)
+
+
 def test_skipped_storage() -> None:
     torch.ones(3, device="cuda").resize_(5)
 

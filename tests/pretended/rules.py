@@ -25,7 +25,7 @@ PRODUCTS = {"mm", "addmm", "addmm_", "bmm", "baddbmm", "addbmm", "dot", "mv", "a
 CONTIGUOUS = {"native_group_norm": 1, "native_group_norm_backward": 2}
 """Wants so many of its first tensors without gaps and in order."""
 OF_THE_CPU = re.compile(r"mkldnn|onednn|nnpack|fbgemm|for_cpu|quantized")
-"""Operators of the CPU are known by their names: torch does not say what kernels a GPU would have."""
+"""Known by their names: torch cannot say which kernels a GPU would have."""
 
 
 class Mistake(RuntimeError):

@@ -24,8 +24,6 @@ from pretended.rules import READS, Call, judge
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 MEMORY = {"aten::resize_", "aten::resize_as_", "aten::set_"}
 """Give a tensor other memory."""
-ABSENT = "Could not run"
-"""How torch begins to say that an operator has no kernel for a CPU."""
 
 
 class Pretended(Tensor):
@@ -117,30 +115,23 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     here = [t for t in tensors if not isinstance(t, Pretended)]
     call = Call(func, args, kwargs, there, here, device and device.type)
     judge(call)
+    if func._schema.name in MEMORY:
+        limits.stop("storage")
     own_args, own_kwargs = tree_map(_cpu, (tuple(args), dict(kwargs)))
-    work = kernels.KERNELS.get(call.name, func)
+    work = kernels.KERNELS.get(func, func)
     graphs.before(func, own_args, own_kwargs)
     try:
         results = work(*own_args, **own_kwargs)
-    except NotImplementedError as error:
-        if str(error).startswith(ABSENT):
-            limits.stop("kernels")
-        raise
+    except NotImplementedError:
+        limits.stop("kernels")
     graphs.after(work, func, own_args, own_kwargs, results, here)
     if call.downloads or call.device == "cpu":
         return results
     if torch.Tag.inplace_view in func.tags:
-        _reshape(func, args, kwargs)
+        with no_dispatch():  # what says that it is on the device becomes a view of itself, too
+            func(*args, **kwargs)
     known = {id(t.inner): t for t in there} | {id(t): t for t in here}
     return tree_map(lambda value: _there(value, known), results)
-
-
-def _reshape(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """An argument has become a view of itself: what says that it is on the device follows."""
-    if func._schema.name in MEMORY:
-        limits.stop("storage")
-    with no_dispatch():
-        func(*args, **kwargs)
 
 
 def _tracing() -> bool:

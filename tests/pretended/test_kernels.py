@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from pretended.kernels import KERNELS
 
+aten = torch.ops.aten
 SCALE = 0.3
 CASES = [("cudnn", 1), ("flash", 1), ("efficient", 1), ("cudnn", 3)]
 """Kinds of attention, and how many heads of queries share one of keys."""
@@ -20,15 +21,18 @@ def called(
     kind: str, leaves: list[Tensor], dy: Tensor, bias: Tensor | None, causal: bool
 ) -> tuple[Any, ...]:
     """Result, logsumexp and gradients, with arguments in the order of torch's schemas."""
-    name, option = f"_scaled_dot_product_{kind}_attention", {"scale": SCALE}
-    first = () if kind == "flash" else (bias, True)
-    y, sums, *_ = KERNELS[name](*leaves, *first, 0.0, causal, **option)
-    backward = getattr(torch.ops.aten, f"{name}_backward").default
-    values = {"attn_bias": bias, "dropout_p": 0.0, "is_causal": causal}
-    values |= {"grad_out": dy, "grad_out_": dy, "grad_input_mask": [True, True, True, False]}
+    forward, backward = (
+        getattr(aten, f"_scaled_dot_product_{kind}_attention{side}").default
+        for side in ("", "_backward")
+    )
+    values = {"attn_bias": bias, "dropout_p": 0.0, "is_causal": causal, "grad_out": dy}
+    values |= {"grad_out_": dy, "grad_input_mask": [True, True, True, False]}
     values |= dict(zip(("query", "key", "value"), leaves, strict=True))
-    given = [values.get(a.name) for a in backward._schema.arguments if not a.kwarg_only]
-    return y, sums, *KERNELS[f"{name}_backward"](*given, **option)[:3]
+    found = []
+    for op in (forward, backward):
+        given = [values.get(a.name) for a in op._schema.arguments if not a.kwarg_only]
+        found.append(KERNELS[op](*given, scale=SCALE))
+    return *found[0][:2], *found[1][:3]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -54,13 +58,13 @@ def test_attention(kind: str, shared: int, causal: bool) -> None:
 def test_softmax_of_16_bits_has_32() -> None:
     x = torch.randn(4, 5, dtype=torch.bfloat16)
     for name, plain in (("_softmax", torch.softmax), ("_log_softmax", torch.log_softmax)):
-        assert torch.equal(KERNELS[name](x, 1, True), plain(x.float(), 1))
+        assert torch.equal(KERNELS[getattr(aten, name).default](x, 1, True), plain(x.float(), 1))
 
 
 def test_layers_of_16_bits_have_statistics_of_32() -> None:
     x, w = torch.randn(4, 5, dtype=torch.bfloat16), torch.ones(5, dtype=torch.bfloat16)
-    y, mean, scale = KERNELS["native_layer_norm"](x, [5], w, None, 1e-5)
+    y, mean, scale = KERNELS[aten.native_layer_norm.default](x, [5], w, None, 1e-5)
     assert (y.dtype, mean.dtype, scale.dtype) == (x.dtype, torch.float32, torch.float32)
     given = (y, x, [5], mean, scale, w, None, [True, True, False])
-    dx, dw, db = KERNELS["native_layer_norm_backward"](*given)
+    dx, dw, db = KERNELS[aten.native_layer_norm_backward.default](*given)
     assert dx.dtype == dw.dtype == x.dtype and db is None

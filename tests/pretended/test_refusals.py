@@ -53,7 +53,7 @@ READS = {
     "copy": lambda x: x.cpu(),
     "copy into memory": lambda x: torch.empty(3, 3).copy_(x),
     "list": lambda x: x.tolist(),
-    "comparison": lambda x: torch.equal(x, x),
+    "comparison": lambda x: torch.equal(x, x + 0),
     "shape of nonzero": lambda x: x.nonzero(),
     "shape of a choice": lambda x: x[x > 2],
     "shape of repeats": lambda x: x.repeat_interleave(torch.ones_like(x[0]).long(), 0),
@@ -75,6 +75,7 @@ def test_waits_are_refused_where_they_are_looked_for(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.skipif(not PRETENDED, reason="what breaks off leaves traces in the memory of a GPU")
 @pytest.mark.parametrize("name", READS)
 def test_waits_are_refused_in_recordings(name: str) -> None:
     x = matrix()
