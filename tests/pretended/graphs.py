@@ -27,20 +27,19 @@ class Entry:
         work: Runs it.
         args: What it got by position: tensors of the device, copies of those of the host.
         kwargs: What it got by name.
-        made: Its results if they have memory of their own, which is used again.
+        made: Its results that have memory of their own, which is used again, by their place.
     """
 
     work: Callable[..., Any]
     args: Any
     kwargs: Any
-    made: list[Tensor]
+    made: dict[int, Tensor]
 
     def replay(self) -> None:
         """Run it again."""
-        again = self.work(*self.args, **self.kwargs)
-        if self.made:
-            for own, new in zip(self.made, _tensors(again), strict=True):
-                own.copy_(new)
+        results = _tensors(self.work(*self.args, **self.kwargs))
+        for place, own in self.made.items():
+            own.copy_(results[place])
 
 
 class Graph:
@@ -89,7 +88,7 @@ def record(graph: Graph, *where: object, **options: object) -> Iterator[None]:
         graph.before.clear()
         for generator, state in zip(graph.generators, states, strict=True):
             generator.set_state(state)
-        for tensor in (t for entry in graph.entries for t in entry.made):
+        for tensor in (t for entry in graph.entries for t in entry.made.values()):
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)
 
@@ -110,16 +109,20 @@ def after(
     """Write an operator down, if a graph is recorded; views and empty memory stay what they are."""
     if _recorded is None:
         return
-    schema = func._schema
-    fresh = bool(schema.returns) and all(result.alias_info is None for result in schema.returns)
-    if not _writes(func) and (not fresh or "empty" in schema.name):
+    taken = {_memory(t) for t in _tensors((args, kwargs))}
+    made = {i: t for i, t in enumerate(_tensors(results)) if _memory(t) not in taken}
+    if not _writes(func) and (not made or "empty" in func._schema.name):
         return
 
     def kept(value: Any) -> Any:
         return value.clone() if any(value is t for t in here) else value
 
-    made = _tensors(results) if fresh else []
     _recorded.entries.append(Entry(work, *tree_map(kept, (args, kwargs)), made))
+
+
+def _memory(tensor: Tensor) -> int:
+    """The same number for tensors that share memory, whatever a schema says of its results."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _writes(func: Any) -> bool:
