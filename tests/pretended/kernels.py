@@ -1,4 +1,4 @@
-"""What some kernels of a GPU compute and no kernel of a CPU does, out of plain operators."""
+"""What some kernels of a GPU compute, where a CPU has none or another one."""
 
 from __future__ import annotations
 
@@ -149,6 +149,22 @@ def _in_float(op: Callable[..., Any], narrow: int, *args: Any) -> Any:
     return *(r if r is None else r.to(dtype) for r in results[:narrow]), *results[narrow:]
 
 
+def _descend(
+    op: Callable[..., None],
+    weights: list[Tensor],
+    grads: list[Tensor],
+    moments: list[Tensor],
+    **options: Any,
+) -> None:
+    """Torch's kernel for a CPU leaves weights of 16 bits as they were if there are no moments."""
+    own = [weights, grads, moments]
+    wide = [[t.float() if t.dtype in HALVES else t for t in tensors] for tensors in own]
+    op(*wide, **options)
+    for tensors, computed in zip(own, wide, strict=True):
+        for t, c in zip(tensors, computed, strict=True):
+            t.copy_(c)
+
+
 KERNELS: dict[Any, Callable[..., Any]] = {
     _aten._scaled_dot_product_cudnn_attention.default: _cudnn,
     _aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_backward,
@@ -165,3 +181,5 @@ for _op, _narrow in (
     (_aten.native_layer_norm_backward.default, 3),
 ):
     KERNELS[_op] = functools.partial(_in_float, _op, _narrow)
+for _op in (_aten._fused_sgd_.default, _aten._fused_sgd_.tensor_lr):
+    KERNELS[_op] = functools.partial(_descend, _op)

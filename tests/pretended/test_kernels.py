@@ -68,3 +68,18 @@ def test_layers_of_16_bits_have_statistics_of_32() -> None:
     given = (y, x, [5], mean, scale, w, None, [True, True, False])
     dx, dw, db = KERNELS[aten.native_layer_norm_backward.default](*given)
     assert dx.dtype == dw.dtype == x.dtype and db is None
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_descent_in_16_bits(momentum: float) -> None:
+    torch.manual_seed(0)
+    w, g, m = (torch.randn(40).bfloat16() for _ in range(3))
+    moments = [m.clone()] if momentum else []
+    step = momentum * m.float() + g.float()
+    expected = (w.float() - 0.125 * step).bfloat16()
+    flags = dict.fromkeys(("nesterov", "maximize", "is_first_step"), False)
+    KERNELS[aten._fused_sgd_.default](
+        *([w], [g], moments), lr=0.125, momentum=momentum, weight_decay=0.0, dampening=0.0, **flags
+    )
+    assert torch.equal(w, expected)
+    assert all(torch.equal(moment, step.bfloat16()) for moment in moments)
