@@ -11,7 +11,7 @@ WORKERS ?= 2
 REFERENCE := build/reference
 REFERENCE_PACKAGES := 'numpy<2' onnx==1.16.2 'protobuf<6' flatbuffers packaging sympy cerberus h5py torch==2.13.0
 
-.PHONY: help venv demo test check docs golden bench zoo gpu sanitize operators clean
+.PHONY: help venv demo test check docs golden bench zoo gpu pretend sanitize operators clean
 
 help:
 	@echo "make demo    train a small CNN on handwritten digits; results in demo-out/"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   print what steps cost, against torch"
 	@echo "make gpu     run the tests that need a GPU, in several processes"
+	@echo "make pretend  run tests that need a GPU on one that is pretended; ARGS names them"
 	@echo "make sanitize  look for wrong accesses and races in the GPU kernels with compute-sanitizer"
 	@echo "make zoo     train ONNX files from public packages, which are downloaded to build/zoo"
 	@echo "make operators  write docs/operators.md again"
@@ -64,6 +65,9 @@ zoo: $(READY)
 
 gpu: $(READY)
 	$(BIN)/python tests/gpu.py $(ARGS)
+
+pretend: $(READY)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m pytest -q -p pretended.plugin -m gpu $(ARGS)
 
 sanitize: $(READY)
 	$(BIN)/python tests/gpu.py --sanitize after $(wildcard tests/kernels/test_fast*.py) $(ARGS)

@@ -279,8 +279,7 @@ def test_kernels_are_compiled_once() -> None:
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Any]]:
     """Forgets every kernel; gives the list of those that are compiled from then on."""
-    import triton
-
+    triton = pytest.importorskip("triton", reason="Triton is not installed")
     from onnxtrain.kernels.fast.common.compiled import Compiled
 
     def forget(number: int) -> list[Any]:
