@@ -229,7 +229,7 @@ PARTS: list[tuple[str, str, str, Callable[[], list[Row]], Callable[[list[Row]], 
         "Whole steps on a CPU",
         "",
         "Forward, backward and AdamW in float32: the three small models, and nine architectures "
-        "(`--whole`) on eight samples.",
+        "(`--whole`) on eight samples. Torch 2.13 fails to compile the UNet.",
         steps_on_cpu,
         functools.partial(markdown, STEPS),
     ),
