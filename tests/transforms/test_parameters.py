@@ -57,7 +57,6 @@ SPREAD = "s = Shape<start=1>(w) e = Expand(c, s) y = Gemm(x, w, e)"
         ("y = Mul(m, c)", np.float32(2), "single number in ai.onnx::Mul"),
         ("y = Div(m, c)", np.ones((1, 1), np.float32), "single number in ai.onnx::Div"),
         ("y = Add(m, c)", np.float32(1e-5), "single number in ai.onnx::Add"),
-        ("y = Add(m, c)", np.full((1, 1), 3, np.float32), "single number in ai.onnx::Add"),
         ("y = Gemm(x, w, c)", np.float32(1), "single number in ai.onnx::Gemm"),
         (SPREAD, np.float32(0), "single number"),
         ("y = Add(m, c)", np.array([0, -np.inf, 0], np.float32), "mask: it holds infinities"),
@@ -185,13 +184,30 @@ def test_parameters_of_one_element_and_more(line, value):
     assert decision_on_c(line, value, two=np.array([2])).trained
 
 
-@pytest.mark.parametrize("layer", ["MatMul(x, w)", "Conv(x, w)"])
-def test_a_number_with_axes_is_the_bias_of_a_single_feature(layer):
-    x, w, c = ("N,4", (4, 1), (1, 1)) if "Mat" in layer else ("N,2,5", (1, 2, 3), (1, 1, 1))
-    body = f"(float[{x}] x) => (float[{x}] y) {{ m = {layer} y = Add(m, c) }}"
-    body = body.replace(f"float[{x}] y", "float[N,1] y" if "Mat" in layer else "float[N,1,3] y")
-    weights = {"w": normal(*w), "c": np.full(c, 0.5, np.float32)}
-    assert decisions(body, weights)["c"].trained
+THREE = np.full((1, 1), 3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "trained"),
+    [
+        ("hard_sigmoid/add/y:0", 3, False),
+        ("hard_sigmoid/add/y:0", 1, True),
+        ("layer.shift", 3, True),
+    ],
+)
+def test_a_number_that_a_converter_has_spread_is_no_bias_of_several_features(
+    name, features, trained
+):
+    body = f'(float[N,4] x) => (float[N,{features}] y) {{ m = MatMul(x, w) y = Add(m, "{name}") }}'
+    assert decisions(body, {"w": normal(4, features), name: THREE})[name].trained == trained
+
+
+def test_the_same_behind_a_convolution():
+    body = """(float[N,2,5] x) => (float[N,3,3] y) {
+        m = Conv(x, w) y = Add(m, "add/y:0")
+    }"""
+    found = decisions(body, {"w": normal(3, 2, 3), "add/y:0": THREE[None]})
+    assert found["add/y:0"].reason == "single number in ai.onnx::Add"
 
 
 def test_a_single_number_that_was_a_variable_of_tensorflow_is_trained():

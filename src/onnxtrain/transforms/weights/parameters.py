@@ -35,7 +35,7 @@ from onnxtrain.transforms.weights.places import (
 from onnxtrain.transforms.weights.prepared_inputs import preparing
 from onnxtrain.transforms.weights.reached import leads_to
 from onnxtrain.transforms.weights.untrainable import other_homes
-from onnxtrain.transforms.weights.variables import is_variable
+from onnxtrain.transforms.weights.variables import is_converted, is_variable
 from onnxtrain.transforms.weights.whole_numbers import Stored, stored_weights
 from onnxtrain.types import FLOATS, DataType, dtype_name, op_name
 
@@ -337,13 +337,13 @@ def _not_a_weight(
 def _is_bias(value: ir.Value, tensor: ir.TensorProtocol, node: ir.Node) -> bool:
     """A number added to the result of a matrix product or convolution.
 
-    One with as many axes as a result of several features has been spread by a converter: what is
-    added within a hard sigmoid, say.
+    TensorFlow's converter spreads what else is added, as in a hard sigmoid, over all axes.
     """
     if node.op_type != "Add" or len(tensor.shape) == 0:
         return False
-    others = [v for v in node.inputs if v is not None and v is not value]
-    return any(len(tensor.shape) == 1 or features(v) in (None, 1) for v in others if is_linear(v))
+    others = [v for v in node.inputs if v is not None and v is not value and is_linear(v)]
+    spread = len(tensor.shape) > 1 and is_converted(value)
+    return any(not spread or features(v) in (None, 1) for v in others)
 
 
 def _picked(

@@ -1,11 +1,20 @@
-"""Variables of TensorFlow, which its converter names after the operation that read them."""
+"""What names of TensorFlow's converter tell: variables are named after what has read them."""
 
 from __future__ import annotations
+
+import re
 
 import onnx_ir as ir
 
 _READ = "ReadVariableOp"
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+_NUMBERED = re.compile(r"(:|__)\d+$")
+"""How names end that the converter gives."""
+
+
+def is_converted(value: ir.Value) -> bool:
+    """Whether the converter has named a tensor."""
+    return bool(_NUMBERED.search(str(value.name)))
 
 
 def is_variable(value: ir.Value, node: ir.Node) -> bool:
