@@ -24,7 +24,7 @@ _COMPARED = {"Less": (0, 0), "LessOrEqual": (0, 1), "Greater": (1, 0), "GreaterO
 """Where the counter stands in a comparison, and by how much the limit is moved for Less."""
 _MOST_EXACT = 2**24
 """From here on a float32 does not tell whole numbers apart."""
-_CAPTURED_SINCE = 12
+_WHOLE_SINCE = 12
 """The first opset with Max and Min of whole numbers."""
 
 
@@ -169,7 +169,7 @@ def _least(node: ir.Node, bounds: list[_Bound]) -> ir.Value | None:
     parts = [told] if told is not None and _number(told) is None else []
     if not open_ and not parts:
         return constant(graph, np.array(min(known)), unique_name(graph, f"{node.name}_times"))
-    if onnx_opset(graph.opset_imports) < _CAPTURED_SINCE:
+    if onnx_opset(graph.opset_imports) < _WHOLE_SINCE:
         return None
     emit = _Emitter(node, graph)
     parts = [emit("Cast", part, to=int(DataType.INT64)) for part in parts]
